@@ -1,0 +1,20 @@
+# MLIR and LLVM as shared libraries only: the static archives beside them would duplicate TypeIDs.
+find_package(MLIR 19.1 REQUIRED CONFIG PATHS /usr/lib/llvm-19/lib/cmake/mlir)
+list(APPEND CMAKE_MODULE_PATH "${MLIR_CMAKE_DIR}" "${LLVM_CMAKE_DIR}")
+include(TableGen)
+include(AddLLVM)
+include(AddMLIR)
+include_directories(SYSTEM ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS})
+add_definitions(${LLVM_DEFINITIONS})
+
+# A static library of the compiler side. MLIR headers are heavy, so all of them reuse the precompiled header of sluice_ir.
+function(sluice_compiler_library name)
+  add_library(${name} STATIC ${ARGN})
+  target_compile_options(${name} PRIVATE -O1 -Wno-unused-parameter)
+  if(SLUICE_PCH AND NOT name STREQUAL sluice_ir)
+    target_precompile_headers(${name} REUSE_FROM sluice_ir)
+  endif()
+  if(NOT name STREQUAL sluice_ir)
+    target_link_libraries(${name} PUBLIC sluice_ir)
+  endif()
+endfunction()
