@@ -1,0 +1,69 @@
+#pragma once
+// Where samples come from. The sources for files (IDX, CSV, npy, ...) are in
+// runtime/data; a service writes its own.
+
+#include "runtime/DType.h"
+#include "runtime/Status.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+/// One input of a program, as a source must deliver it.
+struct InputSpec {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<int64_t>
+      shape; // of a whole batch; dimension 0 counts samples when `batched`
+  bool batched = true;
+
+  // The integers that are allowed, when `bounded`; for messages, the session checks them
+  // itself.
+  bool bounded = false;
+  int64_t lower = 0, upper = 0;
+
+  /// Bytes of one sample (of the whole tensor when not batched).
+  size_t sampleBytes() const {
+    size_t bytes = dtypeSize(dtype);
+    for (size_t i = batched ? 1 : 0; i < shape.size(); ++i)
+      bytes *= static_cast<size_t>(shape[i]);
+    return bytes;
+  }
+};
+
+/// Up to one micro-batch of samples. The memory belongs to the source and stays valid
+/// until its next call.
+struct Batch {
+  /// One pointer per InputSpec the source was made for, in that order: `count` samples,
+  /// contiguous, row-major (an input that is not batched: the whole tensor).
+  std::vector<const void *> data;
+  int64_t count =
+      0; // real samples, 1 <= count <= batch size; the session pads, not the source
+
+  /// Position of the first sample in the endless sequence of epochs: epoch * size() +
+  /// place in the epoch's order. It keys the random numbers, and is what a checkpoint
+  /// stores as the cursor.
+  int64_t firstSample = 0;
+};
+
+/// An endless sequence of samples: epoch after epoch, each a permutation of the same
+/// size() samples that depends on (seed, epoch) alone, so that `seek` lands where an
+/// uninterrupted run would be.
+class BatchSource {
+public:
+  virtual ~BatchSource() = default;
+
+  /// Samples per epoch, > 0.
+  virtual int64_t size() const = 0;
+
+  /// The next batch starts at this position of the sequence (>= 0).
+  virtual Status seek(int64_t sample) = 0;
+
+  /// Delivers the next batch. A batch never crosses the end of an epoch: the last one of
+  /// an epoch may be short.
+  virtual Status next(Batch &batch) = 0;
+};
+
+} // namespace sluice
