@@ -1,0 +1,62 @@
+#pragma once
+// The graph dialect: what is computed. Operations are grouped in families, one .td and .cpp each.
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+namespace sluice::graph {
+class Evaluation;
+
+/// What an op's `buildGradient` sees: the cotangents of its results (null where zero) and which
+/// operands need one. The gradient is that of a real-valued loss.
+class GradientContext {
+public:
+  GradientContext(llvm::ArrayRef<mlir::Value> resultCotangents, llvm::ArrayRef<bool> needed)
+      : resultCotangents(resultCotangents), needed(needed), operandCotangents(needed.size()) {}
+  mlir::Value cotangent(unsigned result = 0) const { return resultCotangents[result]; }
+  bool needs(unsigned operand) const { return needed[operand]; }
+  void set(unsigned operand, mlir::Value value) { operandCotangents[operand] = value; }
+  llvm::ArrayRef<mlir::Value> gradients() const { return operandCotangents; }
+
+private:
+  llvm::ArrayRef<mlir::Value> resultCotangents;
+  llvm::ArrayRef<bool> needed;
+  llvm::SmallVector<mlir::Value> operandCotangents;
+};
+} // namespace sluice::graph
+
+#include "ir/graph/GraphDialect.h.inc"
+#include "ir/graph/GraphInterfaces.h.inc"
+
+#define GET_OP_CLASSES
+#include "ir/graph/State.h.inc"
+#define GET_OP_CLASSES
+#include "ir/graph/Elementwise.h.inc"
+#define GET_OP_CLASSES
+#include "ir/graph/Shape.h.inc"
+#define GET_OP_CLASSES
+#include "ir/graph/Contract.h.inc"
+#define GET_OP_CLASSES
+#include "ir/graph/Reduce.h.inc"
+#define GET_OP_CLASSES
+#include "ir/graph/Index.h.inc"
+#define GET_OP_CLASSES
+#include "ir/graph/Normalize.h.inc"
+#define GET_OP_CLASSES
+#include "ir/graph/Pool.h.inc"
+#define GET_OP_CLASSES
+#include "ir/graph/Train.h.inc"
+
+namespace sluice::graph {
+inline mlir::RankedTensorType tensorType(mlir::Value value) {
+  return mlir::cast<mlir::RankedTensorType>(value.getType());
+}
+} // namespace sluice::graph
