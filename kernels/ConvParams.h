@@ -1,0 +1,78 @@
+#pragma once
+// Parameters of the convolution kernels. One to three spatial dimensions: shorter ones
+// are padded in front with size 1, kernel 1, stride 1, dilation 1, pad 0.
+
+#include "kernels/GemmParams.h"
+
+namespace sluice {
+
+/// x [n, c, in...], w [m, c / groups, kernel...], y [n, m, out...], all contiguous f32.
+/// y[o] = sum over kernel positions k of w[k] * x[o * stride + k * dilation - pad]; what
+/// lies outside x is 0. Padding at the end is what `out` implies.
+struct ConvGeometry {
+  int64_t n = 0, c = 0, m = 0, groups = 1;
+  int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, kernel[3] = {1, 1, 1};
+  int64_t stride[3] = {1, 1, 1}, dilation[3] = {1, 1, 1}, pad[3] = {0, 0, 0};
+};
+
+/// conv_forward_f32:    x, packed w, y, workspace of each worker.
+/// conv_input_grad_f32: dy, packed w, dx, workspace of each worker. Also the transposed
+/// convolution. w packed by conv_pack_w_f32 or conv_pack_w_grad_f32 with the same
+/// geometry. Units: blocks of `unitChannels` channels of the result (a divisor of them)
+/// of one image; n * channels / unitChannels in all. May be chained. Bits as gemm_f32
+/// with k = (channel, kernel position); the input gradient takes the kernel positions
+/// that reach the element only.
+struct ConvParams {
+  ConvGeometry g;
+  int64_t unitChannels = 0;
+};
+
+/// conv_pack_w_f32, conv_pack_w_grad_f32: w, packed. Units: convPackUnits.
+struct ConvPackParams {
+  ConvGeometry g;
+};
+
+/// conv_weight_grad_f32: x, dy, partial[slices][m, c / groups, kernel...], workspace of
+/// each worker; then sum_slices_f32 with rows = m, cols = c / groups * kernel. Slice s
+/// sums images [s * sliceImages, ...) in order. Units: slices * groups * ceil(m / groups
+/// / unitRows) * ceil(cols / unitCols). With one slice `partial` is dw.
+struct ConvWeightGradParams {
+  ConvGeometry g;
+  int64_t sliceImages = 0, slices = 0;
+  int64_t unitRows = 0, unitCols = 0;
+};
+
+/// depthwise_forward_f32: x, w, y; depthwise_input_grad_f32: dy, w, dx. groups == c, m a
+/// multiple of c. Units: n * channels of the result (m or c); may be chained. Bits: one
+/// fma chain over (m / c and) kernel positions.
+struct DepthwiseParams {
+  ConvGeometry g;
+};
+
+/// depthwise_weight_grad_f32: x, dy, dw. Units: m. Bits: per element 16 chains over the
+/// columns of a row of dy (lane w mod 16), rows and images in order, then lanes added by
+/// halves.
+struct DepthwiseWeightGradParams {
+  ConvGeometry g;
+};
+
+int64_t convForwardUnits(const ConvParams &p);
+int64_t convInputGradUnits(const ConvParams &p);
+int64_t convForwardWorkerBytes(const ConvParams &p);
+int64_t convInputGradWorkerBytes(const ConvParams &p);
+int64_t convPackUnits(const ConvPackParams &p, bool grad);
+int64_t convPackedBytes(const ConvPackParams &p, bool grad);
+int64_t convWeightGradUnits(const ConvWeightGradParams &p);
+int64_t convWeightGradWorkerBytes(const ConvWeightGradParams &p);
+int64_t convPartialBytes(const ConvWeightGradParams &p);
+
+/// Depthwise kernels apply (and are what to launch).
+bool isDepthwise(const ConvGeometry &g);
+/// Channels per unit from the shape alone. `wholeImages`: a unit is all channels of an
+/// image.
+int64_t convForwardUnitChannels(const ConvGeometry &g, bool wholeImages);
+int64_t convInputGradUnitChannels(const ConvGeometry &g, bool wholeImages);
+/// Slices and unit sizes from the shape alone.
+ConvWeightGradParams planConvWeightGrad(const ConvGeometry &g);
+
+} // namespace sluice
