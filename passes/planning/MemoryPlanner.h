@@ -27,7 +27,7 @@ struct PlacementProblem {
   std::optional<int64_t> capacityBytes;
   /// Limit of the exact search in visited nodes: never in seconds, so that the result is
   /// reproducible.
-  int64_t nodeBudget = 100'000;
+  int64_t nodeBudget = 200'000;
 };
 
 struct PlacementSolution {

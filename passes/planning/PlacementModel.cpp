@@ -11,7 +11,8 @@ static constexpr int64_t maxTotalBytes = int64_t(1) << 60;
 static std::string checkBuffer(const PlacementProblem::Buffer &buffer, size_t index) {
   std::string name = "buffer " + std::to_string(index);
   if (buffer.sizeBytes < 0 || buffer.sizeBytes > maxTotalBytes)
-    return name + " has size " + std::to_string(buffer.sizeBytes) + ", expected 0 to 2^60";
+    return name + " has size " + std::to_string(buffer.sizeBytes) +
+           ", expected 0 to 2^60";
   if (buffer.end < buffer.begin)
     return name + " ends at " + std::to_string(buffer.end) + ", before its begin " +
            std::to_string(buffer.begin);
@@ -27,8 +28,9 @@ static std::string checkBuffer(const PlacementProblem::Buffer &buffer, size_t in
   return {};
 }
 
-/// Walks begins and ends in time (ends first, as they are exclusive) and closes a section whenever an end
-/// follows a begin. Gives every block its range of sections, and the model its bound.
+/// Walks begins and ends in time (ends first, as they are exclusive) and closes a section
+/// whenever an end follows a begin. Gives every block its range of sections, and the
+/// model its bound.
 static void assignSections(const PlacementProblem &problem, PlacementModel &model) {
   std::vector<int32_t> byBegin(model.blocks.size()), byEnd(model.blocks.size());
   std::iota(byBegin.begin(), byBegin.end(), 0);
@@ -36,8 +38,9 @@ static void assignSections(const PlacementProblem &problem, PlacementModel &mode
   auto buffer = [&](int32_t block) -> const PlacementProblem::Buffer & {
     return problem.buffers[model.blocks[block].source];
   };
-  std::stable_sort(byEnd.begin(), byEnd.end(),
-                   [&](int32_t a, int32_t b) { return buffer(a).end < buffer(b).end; });
+  std::sort(byEnd.begin(), byEnd.end(), [&](int32_t a, int32_t b) {
+    return std::pair(buffer(a).end, a) < std::pair(buffer(b).end, b);
+  });
 
   int64_t live = 0, liveCount = 0;
   bool open = false; // a begin was seen since the last section was closed
@@ -106,12 +109,13 @@ PlacementModel PlacementModel::build(const PlacementProblem &problem,
       return model;
     }
   }
-  std::stable_sort(model.blocks.begin(), model.blocks.end(),
-                   [&](const PlacementBlock &a, const PlacementBlock &b) {
-                     const auto &x = problem.buffers[a.source],
-                                &y = problem.buffers[b.source];
-                     return x.begin != y.begin ? x.begin < y.begin : x.end > y.end;
-                   });
+  std::sort(model.blocks.begin(), model.blocks.end(),
+            [&](const PlacementBlock &a, const PlacementBlock &b) {
+              const auto &x = problem.buffers[a.source], &y = problem.buffers[b.source];
+              if (x.begin != y.begin)
+                return x.begin < y.begin;
+              return x.end != y.end ? x.end > y.end : a.source < b.source;
+            });
   assignSections(problem, model);
 
   model.granularity = 0;

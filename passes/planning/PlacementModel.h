@@ -1,6 +1,6 @@
 #pragma once
-// The placement problem as the planner works on it: times compressed to sections, sizes rounded to their
-// alignment, buffers without bytes or life left out.
+// The placement problem as the planner works on it: times compressed to sections, sizes
+// rounded to their alignment, buffers without bytes or life left out.
 
 #include "passes/planning/MemoryPlanner.h"
 
@@ -10,8 +10,9 @@
 
 namespace sluice {
 
-/// A section is a maximal set of buffers that are live together. Two buffers overlap in time if and only if
-/// their section ranges do, and there are at most as many sections as buffers.
+/// A section is a maximal set of buffers that are live together. Two buffers overlap in
+/// time if and only if their section ranges do, and there are at most as many sections as
+/// buffers.
 struct PlacementBlock {
   int32_t firstSection = 0, endSection = 0; // half open
   int64_t size = 0;                         // rounded
@@ -28,8 +29,8 @@ struct PlacementModel {
   std::vector<PlacementBlock> blocks; // by (begin, end descending, source)
   int32_t sections = 0;
   int64_t lowerBound = 0;
-  int64_t granularity = 1;   // every canonical offset and peak is a multiple of it
-  int64_t overlapPairs = 0;  // pairs of blocks that overlap in time
+  int64_t granularity = 1;  // every canonical offset and peak is a multiple of it
+  int64_t overlapPairs = 0; // pairs of blocks that overlap in time
   bool anyFixed = false;
   bool oneAlignment = true;
 

@@ -1,0 +1,150 @@
+#include "passes/planning/MemoryPlanner.h"
+
+#include "passes/planning/GreedyPlacement.h"
+#include "passes/planning/PlacementModel.h"
+#include "passes/planning/PlacementSearch.h"
+
+#include <algorithm>
+
+namespace sluice {
+namespace {
+
+struct KeyName {
+  PlacementKey key;
+  const char *name;
+};
+constexpr KeyName keys[] = {{PlacementKey::Lifetime, "lifetime"},
+                            {PlacementKey::Area, "area"},
+                            {PlacementKey::Size, "size"},
+                            {PlacementKey::Start, "start"}};
+
+/// Overlapping pairs visited by all gap-fitting orders together; orders beyond are not
+/// tried.
+constexpr int64_t gapFitPairBudget = 400'000'000;
+
+/// The best placement so far and the peak at which to stop.
+struct Incumbent {
+  const PlacementModel &model;
+  int64_t target; // good enough: the bound, or the capacity asked for
+  std::vector<int64_t> offsets = {};
+  int64_t peak = INT64_MAX;
+  std::string method = {};
+
+  bool done() const { return peak <= target; }
+  void offer(std::vector<int64_t> candidate, std::string name) {
+    int64_t candidatePeak = peakOf(model, candidate);
+    if (candidatePeak >= peak)
+      return;
+    peak = candidatePeak;
+    offsets = std::move(candidate);
+    method = std::move(name);
+  }
+};
+
+void tryQuickOrders(const PlacementModel &model, const PlacementModel &reversed,
+                    Incumbent &best) {
+  if (model.anyFixed)
+    return;
+  for (const KeyName &key : keys)
+    for (const PlacementModel *view : {&model, &reversed}) {
+      if (best.done())
+        return;
+      best.offer(stackOnSkyline(*view, placementOrder(*view, key.key)),
+                 std::string("skyline by ") + key.name);
+    }
+  for (const PlacementModel *view : {&model, &reversed})
+    if (!best.done())
+      best.offer(allocateInTime(*view), "best fit in time");
+}
+
+void tryGapFitting(const PlacementModel &model, const PlacementModel &reversed,
+                   Incumbent &best) {
+  // Without another way (fixed offsets), a first order is always afforded.
+  if (best.done() || (!model.anyFixed && model.overlapPairs > maxGapFitPairs))
+    return;
+  GapFitter forward(model), backward(reversed);
+  int64_t budget = gapFitPairBudget;
+  for (GapRule rule : {GapRule::Smallest, GapRule::Lowest})
+    for (const KeyName &key : keys)
+      for (bool mirrored : {false, true}) {
+        if (best.done() || (budget <= 0 && best.peak != INT64_MAX))
+          return;
+        budget -= 2 * model.overlapPairs;
+        auto &fitter = mirrored ? backward : forward;
+        auto order = placementOrder(mirrored ? reversed : model, key.key);
+        best.offer(fitter.place(order, rule), std::string("gap fit by ") + key.name +
+                                                  (mirrored ? ", reversed" : ""));
+      }
+}
+
+/// Narrows [proved bound, best peak] by exact searches. True when the best peak is proved
+/// optimal.
+bool searchBelow(const PlacementModel &model, int64_t nodeBudget, Incumbent &best,
+                 int64_t &nodes) {
+  int64_t step = model.granularity;
+  int64_t infeasible = model.lowerBound - 1; // proved: no placement of this peak
+  int64_t unknown = infeasible;              // at or below it we ran out of nodes
+  // The target comes first: meeting it ends the search. A capacity is the only peak of
+  // interest, so all nodes go there; otherwise half of them go to the bound, which is
+  // usually met.
+  int64_t capacity = best.target;
+  int64_t share = best.target > model.lowerBound ? nodeBudget : nodeBudget / 2;
+  while (!best.done() && nodes < nodeBudget && capacity < best.peak) {
+    SearchOutcome outcome =
+        searchPlacement(model, capacity, std::min(share, nodeBudget - nodes));
+    nodes += outcome.nodes;
+    if (outcome.result == SearchResult::Found)
+      best.offer(std::move(outcome.offsets), "branch and bound");
+    else if (outcome.result == SearchResult::Infeasible)
+      infeasible = std::max(infeasible, capacity);
+    unknown = std::max(
+        {unknown, infeasible, outcome.result == SearchResult::OutOfNodes ? capacity : 0});
+    // Between what failed and what is known; peaks are multiples of the granularity.
+    capacity = (unknown + (best.peak - unknown) / 2) / step * step;
+    if (capacity <= unknown)
+      capacity += step;
+    share = nodeBudget / 8;
+  }
+  return best.peak <= model.lowerBound || infeasible + step >= best.peak;
+}
+
+} // namespace
+
+PlacementSolution placeBuffers(const PlacementProblem &problem) {
+  PlacementSolution solution;
+  PlacementModel model = PlacementModel::build(problem, solution.error);
+  if (!solution.error.empty())
+    return solution;
+  solution.offsets.assign(problem.buffers.size(), 0);
+  solution.lowerBoundBytes = model.lowerBound;
+  for (size_t i = 0; i < problem.buffers.size(); ++i)
+    solution.offsets[i] = problem.buffers[i].fixedOffset.value_or(0);
+  if (model.blocks.empty()) {
+    solution.optimal = true;
+    solution.fits = !problem.capacityBytes || *problem.capacityBytes >= 0;
+    solution.method = "empty";
+    return solution;
+  }
+
+  Incumbent best{model, model.lowerBound};
+  if (problem.capacityBytes)
+    best.target = std::max(best.target, *problem.capacityBytes);
+  PlacementModel reversed = model.reversed();
+  tryQuickOrders(model, reversed, best);
+  tryGapFitting(model, reversed, best);
+  bool proved = best.peak <= model.lowerBound;
+  bool hopeless = problem.capacityBytes && *problem.capacityBytes < model.lowerBound;
+  if (!best.done() && !hopeless && int64_t(model.blocks.size()) <= maxSearchBlocks &&
+      model.overlapPairs <= maxSearchPairs)
+    proved |= searchBelow(model, problem.nodeBudget, best, solution.nodes);
+
+  for (size_t i = 0; i < model.blocks.size(); ++i)
+    solution.offsets[model.blocks[i].source] = best.offsets[i];
+  solution.peakBytes = best.peak;
+  solution.optimal = proved;
+  solution.fits = !problem.capacityBytes || best.peak <= *problem.capacityBytes;
+  solution.method = best.method;
+  return solution;
+}
+
+} // namespace sluice
