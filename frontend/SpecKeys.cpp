@@ -1,0 +1,223 @@
+#include "frontend/SpecKeys.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+constexpr bool kReady = true, kLater = false;
+using K = KeyKind;
+
+const SpecKey kKeys[] = {
+    {"shapes", K::AnyMap, kReady,
+     "shape per input, or size per symbolic dimension: the micro-batch of one rank"},
+    {"threads", K::Integer, kReady,
+     "workers of the plan; default all cores; any number gives the same bits"},
+    {"seed", K::Integer, kReady, "key of all random numbers; default 0"},
+    {"init", K::Map, kReady, "initial values of the parameters"},
+    {"init.from", K::String, kReady, "model, zeros, kaiming, xavier"},
+    {"init.normal", K::Number, kReady,
+     "normal distribution with this standard deviation"},
+    {"init.rules", K::List, kReady, "per pattern; later rules win"},
+    {"init.rules[].match", K::String, kReady, "glob over parameter names"},
+    {"init.rules[].from", K::String, kReady, "model, zeros, kaiming, xavier"},
+    {"init.rules[].normal", K::Number, kReady,
+     "normal distribution with this standard deviation"},
+    {"loss", K::Map, kReady, "the loss"},
+    {"loss.kind", K::String, kReady,
+     "cross_entropy, mse, l1, nll, sum, bce_with_logits, output"},
+    {"loss.logits", K::String, kReady, "model output the loss is taken of"},
+    {"loss.labels", K::String, kReady,
+     "name of the labels or targets input; default labels"},
+    {"loss.name", K::String, kReady, "kind output: the model's scalar loss"},
+    {"loss.ignore_index", K::Integer, kReady,
+     "label that counts for nothing; default -100"},
+    {"loss.class_weights", K::List, kReady, "one weight per class"},
+    {"loss.label_smoothing", K::Number, kReady, "default 0"},
+    {"loss.pos_weight", K::Number, kReady,
+     "bce_with_logits: weight of the positive class; default 1"},
+    {"trainable", K::List, kReady, "globs over parameter names; default all"},
+    {"frozen", K::List, kReady, "globs removed from trainable"},
+    {"tie", K::List, kReady,
+     "pairs of parameters kept equal: [a, b] or [a, \"b@transpose\"]"},
+    {"untie", K::List, kReady, "names of tied parameters to train apart"},
+    {"optimizer", K::Map, kReady, "the optimizer and its hyper-parameters"},
+    {"optimizer.kind", K::String, kReady, "sgd, adam, adamw; default adamw"},
+    {"optimizer.lr", K::Number, kReady, "default 1e-3; sgd 1e-2"},
+    {"optimizer.betas", K::List, kReady, "default [0.9, 0.999]"},
+    {"optimizer.eps", K::Number, kReady, "default 1e-8"},
+    {"optimizer.weight_decay", K::Number, kReady, "default 0.01 for adamw, else 0"},
+    {"optimizer.eps_mode", K::String, kReady,
+     "after_correction (PyTorch) or before_correction (ONNX)"},
+    {"optimizer.momentum", K::Number, kReady, "sgd; default 0"},
+    {"optimizer.dampening", K::Number, kReady, "sgd; default 0"},
+    {"optimizer.nesterov", K::Boolean, kReady, "sgd; default false"},
+    {"parameter_groups", K::List, kReady, "overrides per pattern; later ones win"},
+    {"parameter_groups[].match", K::String, kReady, "glob over parameter names"},
+    {"parameter_groups[].frozen", K::Boolean, kReady, "no gradient, moment or update"},
+    {"parameter_groups[].lr", K::Number, kReady, "learning rate"},
+    {"parameter_groups[].betas", K::List, kReady, "adam's decay rates"},
+    {"parameter_groups[].eps", K::Number, kReady, "adam's epsilon"},
+    {"parameter_groups[].weight_decay", K::Number, kReady, "weight decay"},
+    {"parameter_groups[].momentum", K::Number, kReady, "sgd's momentum"},
+    {"parameter_groups[].dampening", K::Number, kReady, "sgd's dampening"},
+    {"parameter_groups[].update", K::Any, kLater, "update mode of the group"},
+    {"schedule", K::Map, kReady, "learning rate over updates"},
+    {"schedule.kind", K::String, kReady, "constant, linear, cosine"},
+    {"schedule.warmup_steps", K::Integer, kReady, "updates of linear warm-up; default 0"},
+    {"schedule.total_steps", K::Integer, kReady, "updates until the rate is 0"},
+    {"schedule.lr_scale", K::Number, kReady, "factor on every rate; default 1"},
+    {"schedule.warmup_scale", K::Number, kReady, "factor on warmup_steps; default 1"},
+    {"accumulate", K::Any, kReady, "micro-batches per update; default 1"},
+    {"accumulate.count", K::Integer, kReady, "micro-batches per update"},
+    {"accumulate.as_ranks", K::Integer, kLater, "sum in the order of this many ranks"},
+    {"clip", K::Map, kReady, "gradient clipping"},
+    {"clip.kind", K::String, kReady, "none, global_norm"},
+    {"clip.max", K::Number, kReady, "largest norm of the mean gradient"},
+    {"memory", K::Map, kReady, "memory decisions"},
+    {"memory.budget", K::Any, kReady, "bytes, or a size such as 2GiB"},
+    {"memory.recompute", K::Any, kReady, "none; other policies are planned"},
+    {"memory.offload", K::String, kReady, "none; other policies are planned"},
+    {"memory.keep", K::List, kLater, "tensors never recomputed"},
+    {"memory.regions", K::List, kLater, "regions recomputed as a whole"},
+    {"memory.offload_threshold", K::Number, kLater,
+     "share of the budget at which offload begins"},
+    {"memory.ladder", K::List, kLater, "variants at shares of the budget"},
+    {"memory.order", K::String, kReady, "auto"},
+    {"precision", K::Map, kReady, "formats"},
+    {"precision.compute", K::String, kReady, "fp32; amp modes are planned"},
+    {"precision.loss_scale", K::Any, kLater, "loss scaling"},
+    {"precision.master", K::String, kLater, "master weights"},
+    {"precision.accumulator", K::String, kLater, "gradient accumulators"},
+    {"precision.optimizer_state", K::String, kLater, "format of the moments"},
+    {"precision.policy", K::Any, kLater, "formats by importance"},
+    {"precision.rules", K::List, kLater, "formats by name"},
+    {"precision.phases", K::List, kLater, "formats by phase"},
+    {"spikes", K::Any, kLater, "reaction to loss spikes"},
+    {"update", K::Any, kLater, "parameter groups by topology and update modes"},
+    {"parallel", K::Any, kLater, "ranks and how the model is split"},
+    {"comm", K::Any, kLater, "communication"},
+    {"continual", K::Any, kLater, "EWC, replay, masks"},
+    {"controller", K::Any, kLater, "reaction to memory and forgetting"},
+    {"optim", K::Any, kLater, "design-note spelling of update and precision.rules"},
+    {"training_params", K::Map, kReady, "design-note spelling"},
+    {"training_params.batch_size", K::Integer, kReady, "the batch dimension of shapes"},
+    {"training_params.optimizer", K::String, kReady, "such as \"AdamW(lr=5e-5)\""},
+    {"training_params.precision", K::String, kReady, "precision.compute"},
+    {"training_params.regularization", K::Any, kLater, "continual.*"},
+    {"training_params.memory", K::Any, kLater, "memory.*"},
+    {"entries", K::List, kReady, "step, eval, infer"},
+};
+
+size_t editDistance(const std::string &a, const std::string &b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      size_t change = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
+    }
+  }
+  return row[b.size()];
+}
+
+/// "a.b[].c" -> "a.b[]": what stands before the last element.
+std::string parentOf(const std::string &path) {
+  size_t dot = path.rfind('.');
+  return dot == std::string::npos ? "" : path.substr(0, dot);
+}
+
+std::string lastOf(const std::string &path) {
+  size_t dot = path.rfind('.');
+  return dot == std::string::npos ? path : path.substr(dot + 1);
+}
+
+using nlohmann::ordered_json;
+
+const char *schemaType(KeyKind kind) {
+  switch (kind) {
+  case K::Map:
+  case K::AnyMap:
+    return "object";
+  case K::List:
+    return "array";
+  case K::Integer:
+    return "integer";
+  case K::Number:
+    return "number";
+  case K::String:
+    return "string";
+  case K::Boolean:
+    return "boolean";
+  case K::Any:
+    return nullptr;
+  }
+  return nullptr;
+}
+
+ordered_json schemaOf(const std::string &path, KeyKind kind) {
+  ordered_json node = ordered_json::object();
+  if (const char *type = schemaType(kind))
+    node["type"] = type;
+  ordered_json children = ordered_json::object(), elements = ordered_json::object();
+  for (const SpecKey &key : kKeys) {
+    std::string parent = parentOf(key.path);
+    ordered_json *into = parent == path          ? &children
+                         : parent == path + "[]" ? &elements
+                                                 : nullptr;
+    if (!into || !key.ready)
+      continue;
+    ordered_json child = schemaOf(key.path, key.kind);
+    child["description"] = key.text;
+    (*into)[lastOf(key.path)] = child;
+  }
+  if (!children.empty())
+    node["properties"] = children;
+  if (kind == K::Map)
+    node["additionalProperties"] = false;
+  if (!elements.empty())
+    node["items"] = {
+        {"type", "object"}, {"properties", elements}, {"additionalProperties", false}};
+  return node;
+}
+
+} // namespace
+
+std::span<const SpecKey> specKeys() { return kKeys; }
+
+const SpecKey *findSpecKey(const std::string &path) {
+  for (const SpecKey &key : kKeys)
+    if (path == key.path)
+      return &key;
+  return nullptr;
+}
+
+std::string nearestSpecKey(const std::string &path) {
+  std::string best;
+  size_t bestDistance = 1 + std::max<size_t>(2, lastOf(path).size() / 3);
+  for (const SpecKey &key : kKeys) {
+    if (parentOf(key.path) != parentOf(path))
+      continue;
+    size_t distance = editDistance(lastOf(key.path), lastOf(path));
+    if (distance < bestDistance) {
+      bestDistance = distance;
+      best = lastOf(key.path);
+    }
+  }
+  return best;
+}
+
+std::string specSchema() {
+  ordered_json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+                         {"title", "Sluice training spec"}};
+  schema.update(schemaOf("", K::Map));
+  return schema.dump(2) + "\n";
+}
+
+} // namespace sluice

@@ -1,0 +1,27 @@
+#pragma once
+// Reads a training spec (YAML) into ir/TrainingSpec.h. Every problem of the file is
+// reported, with file, line, column and what would be right.
+
+#include "ir/TrainingSpec.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+struct SpecResult {
+  std::optional<TrainingSpec> spec;      // absent if there are errors
+  std::vector<std::string> errors;       // "file:line:column: message"
+  std::vector<std::string> translations; // design-note spellings and what they became
+};
+
+/// `path` may be empty (all defaults). `overrides` are the command line's KEY=VALUE,
+/// applied in order.
+SpecResult readSpec(const std::string &path,
+                    const std::vector<std::string> &overrides = {});
+
+/// Bytes of "512MiB", "2GiB", "1.5GB" or "1048576"; nothing if it is no size.
+std::optional<int64_t> parseSize(const std::string &text);
+
+} // namespace sluice

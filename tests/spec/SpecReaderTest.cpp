@@ -1,0 +1,139 @@
+#include "frontend/SpecReader.h"
+#include "frontend/SpecKeys.h"
+
+#include <cstdio>
+#include <fstream>
+#include <gtest/gtest.h>
+
+using namespace sluice;
+
+namespace {
+
+class SpecReaderTest : public testing::Test {
+protected:
+  SpecResult read(const std::string &yaml,
+                  const std::vector<std::string> &overrides = {}) {
+    path = testing::TempDir() + "spec.yaml";
+    std::ofstream(path) << yaml;
+    return readSpec(path, overrides);
+  }
+  void expectError(const std::string &yaml, const std::string &part) {
+    SpecResult result = read(yaml);
+    EXPECT_FALSE(result.spec) << yaml;
+    std::string all;
+    for (auto &error : result.errors)
+      all += error + "\n";
+    EXPECT_NE(all.find(part), std::string::npos) << "expected '" << part << "' in\n"
+                                                 << all;
+  }
+  std::string path;
+};
+
+TEST_F(SpecReaderTest, EmptyFileGivesDefaults) {
+  auto result = read("");
+  ASSERT_TRUE(result.spec);
+  EXPECT_EQ(result.spec->optimizer.kind, "adamw");
+  EXPECT_DOUBLE_EQ(result.spec->optimizer.lr, 1e-3);
+  EXPECT_EQ(result.spec->accumulate, 1);
+}
+
+TEST_F(SpecReaderTest, ReadsTheKeysOfThePage) {
+  auto result = read(R"(
+shapes: {input: [32, 1, 28, 28], batch_size: 8}
+threads: 2
+seed: 7
+loss: {kind: cross_entropy, logits: output, labels: y, ignore_index: -1, class_weights: [1, 4], label_smoothing: 0.1}
+frozen: ["conv*"]
+tie: [[wte.weight, "head@transpose"]]
+optimizer: {kind: sgd, momentum: 0.9, nesterov: true}
+parameter_groups: [{match: "*.bias", weight_decay: 0}]
+schedule: {kind: cosine, warmup_steps: 10, total_steps: 100}
+accumulate: 4
+clip: {kind: global_norm, max: 1.0}
+memory: {budget: 2GiB}
+)");
+  ASSERT_TRUE(result.spec) << result.errors[0];
+  const TrainingSpec &spec = *result.spec;
+  EXPECT_EQ(spec.shapes.at("input"), (std::vector<int64_t>{32, 1, 28, 28}));
+  EXPECT_EQ(spec.dimensions.at("batch_size"), 8);
+  EXPECT_DOUBLE_EQ(spec.optimizer.lr, 1e-2);
+  EXPECT_EQ(spec.parameterGroups.at(0).weightDecay, 0.0);
+  EXPECT_TRUE(spec.tie.at(0).transpose);
+  EXPECT_EQ(spec.tie.at(0).second, "head");
+  EXPECT_EQ(*spec.budgetBytes, int64_t(2) << 30);
+  EXPECT_EQ(spec.loss.classWeights.size(), 2u);
+}
+
+TEST_F(SpecReaderTest, UnknownKeyNamesPlaceAndNearest) {
+  expectError("seed: 1\noptimiser: {kind: sgd}\n",
+              "spec.yaml:2:1: unknown key 'optimiser'; did you mean 'optimizer'?");
+  expectError("optimizer: {kind: sgd, momentun: 1}\n", "did you mean 'momentum'?");
+}
+
+TEST_F(SpecReaderTest, PlannedKeysAreNotYet) {
+  expectError("update: {mode: overlap}\n", "'update' is not yet supported");
+  expectError("optimizer: {kind: lamb}\n", "'optimizer.kind: lamb' is not yet supported");
+  expectError("precision: {compute: amp_bf16}\n", "not yet supported");
+  expectError("accumulate: {count: 4, as_ranks: 2}\n",
+              "'accumulate.as_ranks' is not yet supported");
+}
+
+TEST_F(SpecReaderTest, AllErrorsAreReportedAtOnce) {
+  auto result = read("optimiser: 1\nlos: {kind: mse}\n");
+  EXPECT_EQ(result.errors.size(), 2u);
+}
+
+TEST_F(SpecReaderTest, WrongValuesSayWhatIsExpected) {
+  expectError("accumulate: 0\n", "'accumulate' is 0, expected at least 1");
+  expectError("optimizer: {lr: fast}\n", "'lr' is 'fast', expected a number");
+  expectError("optimizer: {betas: [0.9]}\n", "'betas' must be two numbers");
+  expectError("memory: {budget: lots}\n", "'memory.budget' is 'lots'");
+  expectError("loss: {kind: hinge}\n", "expected one of cross_entropy");
+  expectError("loss: {logits: y}\n", "'loss' has no 'kind'");
+  expectError("schedule: {kind: cosine}\n", "needs 'total_steps'");
+  expectError("seed: 1\nseed: 2\n", "given twice");
+  expectError("loss: [1\n", "spec.yaml:");
+}
+
+TEST_F(SpecReaderTest, OverridesComeLast) {
+  auto result =
+      read("optimizer: {kind: sgd, lr: 0.5}\n", {"optimizer.lr=0.25", "shapes.x=[2,3]"});
+  ASSERT_TRUE(result.spec) << result.errors[0];
+  EXPECT_DOUBLE_EQ(result.spec->optimizer.lr, 0.25);
+  EXPECT_EQ(result.spec->shapes.at("x"), (std::vector<int64_t>{2, 3}));
+  EXPECT_FALSE(read("", {"nonsense"}).spec);
+  EXPECT_FALSE(read("", {"optimizer.lrr=1"}).spec);
+}
+
+TEST_F(SpecReaderTest, DesignNoteSpellingsAreTranslatedAndSaid) {
+  auto result =
+      read("training_params: {batch_size: 32, optimizer: \"AdamW(lr=5e-5)\"}\n");
+  ASSERT_TRUE(result.spec) << result.errors[0];
+  EXPECT_DOUBLE_EQ(result.spec->optimizer.lr, 5e-5);
+  EXPECT_EQ(result.spec->dimensions.at("batch_size"), 32);
+  EXPECT_EQ(result.translations.size(), 2u);
+  expectError("training_params: {precision: amp_fp16}\n", "not yet supported");
+}
+
+TEST_F(SpecReaderTest, MissingFileIsNamed) {
+  auto result = readSpec("/nonexistent/spec.yaml");
+  ASSERT_EQ(result.errors.size(), 1u);
+  EXPECT_NE(result.errors[0].find("/nonexistent/spec.yaml"), std::string::npos);
+}
+
+TEST(ParseSize, UnitsAndRefusals) {
+  EXPECT_EQ(parseSize("512MiB"), int64_t(512) << 20);
+  EXPECT_EQ(parseSize("1.5GB"), 1500000000);
+  EXPECT_EQ(parseSize("42"), 42);
+  EXPECT_FALSE(parseSize("-1"));
+  EXPECT_FALSE(parseSize("12 parsecs"));
+  EXPECT_FALSE(parseSize("99999999999TiB"));
+}
+
+TEST(SpecSchema, ListsReadyKeysOnly) {
+  std::string schema = specSchema();
+  EXPECT_NE(schema.find("label_smoothing"), std::string::npos);
+  EXPECT_EQ(schema.find("loss_scale"), std::string::npos);
+}
+
+} // namespace
