@@ -1,0 +1,41 @@
+#pragma once
+// The plan dialect: when each launch runs and at which byte each value lies.
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include <optional>
+
+namespace sluice::plan {
+class QueueOp;
+} // namespace sluice::plan
+
+#include "ir/plan/PlanDialect.h.inc"
+#define GET_TYPEDEF_CLASSES
+#include "ir/plan/PlanTypes.h.inc"
+#define GET_OP_CLASSES
+#include "ir/plan/Plan.h.inc"
+
+namespace sluice::plan {
+
+/// Where a buffer value lies: a `plan.buffer` or `plan.state_buffer`, and bytes in it.
+struct BufferRange {
+  mlir::Operation *root = nullptr; ///< BufferOp or StateBufferOp
+  int64_t offset = 0;              ///< from the start of the root
+  int64_t size = 0;
+};
+
+/// Follows slices to the root. The state's size is looked up from `user`'s module.
+BufferRange rangeOf(mlir::Value buffer);
+
+/// Bytes of one element in memory: i1 takes one byte. 0 for types that no plan stores.
+int64_t elementBytes(mlir::Type elementType);
+/// Bytes of a tensor without padding.
+int64_t tensorBytes(mlir::Type tensorType);
+
+} // namespace sluice::plan

@@ -1,0 +1,161 @@
+#ifndef SLUICE_IR_PLAN_TD
+#define SLUICE_IR_PLAN_TD
+
+include "mlir/IR/OpBase.td"
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/RegionKindInterface.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+def Plan_Dialect : Dialect {
+  let name = "plan";
+  let summary = "When and where: every launch, every byte offset of a training step";
+  let description = [{
+    One `plan.program` per entry point. Values are ranges of bytes in one of the two reservations: *state* (the
+    same offsets in every program) and *step*. The operations correspond one to one to the tables of the plan file
+    (runtime/plan.fbs).
+  }];
+  let cppNamespace = "::sluice::plan";
+  let useDefaultTypePrinterParser = 1;
+}
+
+def Plan_BufferType : TypeDef<Plan_Dialect, "Buffer"> {
+  let mnemonic = "buffer";
+  let summary = "A range of bytes in a reservation";
+}
+
+class Plan_Op<string mnemonic, list<Trait> traits = []> : Op<Plan_Dialect, mnemonic, traits>;
+
+def Plan_StateOp : Plan_Op<"state", [Symbol]> {
+  let summary = "One named tensor of the state reservation";
+  let description = [{
+    `init` is zeros, fill (every element is `fill`) or file (`value`, written beside the plan). `saved` tensors are part
+    of checkpoints. Offset and size are in bytes; the size is without padding.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttr:$type, StrAttr:$role, I64Attr:$offset, I64Attr:$size,
+    UnitAttr:$trainable, UnitAttr:$saved, DefaultValuedAttr<StrAttr, "\"zeros\"">:$init,
+    DefaultValuedAttr<F64Attr, "0.0">:$fill, OptionalAttr<ElementsAttr>:$value, OptionalAttr<StrAttr>:$group,
+    OptionalAttr<StrAttr>:$sym_visibility);
+  let assemblyFormat = "$sym_name `:` $type $role `at` $offset `size` $size attr-dict";
+  let hasVerifier = 1;
+  let extraClassDeclaration = "::mlir::RankedTensorType getTensorType();";
+}
+
+def Plan_KernelOp : Plan_Op<"kernel", [Symbol, NoTerminator, IsolatedFromAbove]> {
+  let summary = "A kernel: hand-written (no body, the name is in the catalogue) or generated from its body";
+  let description = [{
+    The body's arguments are the inputs; it holds one `graph.region` over them. Buffers of a launch: the inputs, the
+    results of the region, then a workspace of `scratch` bytes for each worker, if any.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, DefaultValuedAttr<I64Attr, "0">:$scratch,
+    OptionalAttr<StrAttr>:$sym_visibility);
+  let regions = (region MaxSizedRegion<1>:$body);
+  let assemblyFormat = "$sym_name attr-dict-with-keyword ($body^)?";
+  let hasVerifier = 1;
+  let extraClassDeclaration = "bool isGenerated() { return !getBody().empty(); }";
+}
+
+def Plan_ProgramOp : Plan_Op<"program", [NoTerminator, IsolatedFromAbove, SingleBlock]> {
+  let summary = "An entry point: step, micro, update, eval or infer";
+  let description = [{
+    `step_bytes` is the part of the step reservation it needs, `bound_bytes` a lower bound of it (no placement of
+    these live ranges is smaller), `peak` the bytes by category at the instant that needs most. No symbol: a tensor of
+    the state may have the same name.
+  }];
+  let arguments = (ins SymbolNameAttr:$entry, DefaultValuedAttr<I64Attr, "0">:$step_bytes,
+    DefaultValuedAttr<I64Attr, "0">:$bound_bytes, DefaultValuedAttr<F64Attr, "0.0">:$predicted_us,
+    OptionalAttr<DictionaryAttr>:$peak);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$entry attr-dict-with-keyword $body";
+  let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The one queue of the program.
+    QueueOp queue();
+  }];
+}
+
+def Plan_BufferOp : Plan_Op<"buffer", [Pure]> {
+  let summary = "Bytes of the step reservation, for the launches [first, last]";
+  let description = [{
+    `offset` and the live range are absent until memory is planned. `first` is -1 for an input of the program; `last` is
+    the number of launches for an output. Categories: activations, gradients, optimizer, workspace, io.
+  }];
+  let arguments = (ins StrAttr:$label, StrAttr:$category, I64Attr:$size, OptionalAttr<I64Attr>:$offset,
+    OptionalAttr<I64Attr>:$first, OptionalAttr<I64Attr>:$last);
+  let results = (outs Plan_BufferType:$buffer);
+  let assemblyFormat = [{
+    $label $category `size` $size (`at` $offset^)? (`live` `[` $first^ `,` $last `]`)? attr-dict
+  }];
+  let hasVerifier = 1;
+}
+
+def Plan_StateBufferOp : Plan_Op<"state_buffer", [Pure, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "The bytes of a tensor of the state";
+  let arguments = (ins FlatSymbolRefAttr:$symbol);
+  let results = (outs Plan_BufferType:$buffer);
+  let assemblyFormat = "$symbol attr-dict";
+}
+
+def Plan_SliceOp : Plan_Op<"slice", [Pure]> {
+  let summary = "`size` bytes of a buffer from `offset` on";
+  let arguments = (ins Plan_BufferType:$source, I64Attr:$offset, I64Attr:$size);
+  let results = (outs Plan_BufferType:$buffer);
+  let assemblyFormat = "$source `at` $offset `size` $size attr-dict";
+  let hasVerifier = 1;
+}
+
+def Plan_InputOp : Plan_Op<"input", [ParentOneOf<["ProgramOp"]>]> {
+  let summary = "A named input that the runtime fills before the program runs";
+  let description = "`batched`: dimension 0 counts samples. Integer inputs with `bounds` must lie in [lo, hi] or equal `ignored`.";
+  let arguments = (ins StrAttr:$name, Plan_BufferType:$buffer, TypeAttr:$type, UnitAttr:$batched,
+    OptionalAttr<DenseI64ArrayAttr>:$bounds, OptionalAttr<I64Attr>:$ignored);
+  let assemblyFormat = "$name `,` $buffer `:` $type attr-dict";
+  let hasVerifier = 1;
+}
+
+def Plan_OutputOp : Plan_Op<"output", [ParentOneOf<["ProgramOp"]>]> {
+  let summary = "A named result that may be read after the program ran";
+  let arguments = (ins StrAttr:$name, Plan_BufferType:$buffer, TypeAttr:$type);
+  let assemblyFormat = "$name `,` $buffer `:` $type attr-dict";
+  let hasVerifier = 1;
+}
+
+def Plan_QueueOp : Plan_Op<"queue", [NoTerminator, SingleBlock, ParentOneOf<["ProgramOp"]>]> {
+  let summary = "Launches that run one after the other";
+  let arguments = (ins SymbolNameAttr:$sym_name);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$sym_name attr-dict-with-keyword $body";
+}
+
+def Plan_LaunchOp : Plan_Op<"launch", [NoTerminator, SingleBlock, ParentOneOf<["QueueOp"]>]> {
+  let summary = "Work that the team of workers shares: `units` cut into chunks of `chunk` units";
+  let description = [{
+    A chunk [b, e) runs every stage in turn on one worker, stage s over the units [b * unit_scale, e * unit_scale). `label`
+    says what it computes, `node` which nodes of the model it comes from.
+  }];
+  let arguments = (ins StrAttr:$label, StrAttr:$node, I64Attr:$units, I64Attr:$chunk,
+    DefaultValuedAttr<F64Attr, "0.0">:$flops, DefaultValuedAttr<F64Attr, "0.0">:$bytes,
+    DefaultValuedAttr<F64Attr, "0.0">:$predicted_us);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$label `units` $units `chunk` $chunk `node` $node attr-dict-with-keyword $body";
+  let hasVerifier = 1;
+}
+
+def Plan_StageOp : Plan_Op<"stage", [AttrSizedOperandSegments, ParentOneOf<["LaunchOp"]>,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "One call of a kernel on the units of a chunk";
+  let description = [{
+    The kernel's buffers are `ins`, `outs`, `scratch` in this order. The address of an operand is that of its buffer plus
+    worker * worker_strides[i] - first unit * unit_strides[i] (both absent when all are 0). `in_place` lists
+    pairs (input, output) that may share their bytes; memory planning uses it up.
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$kernel, Variadic<Plan_BufferType>:$ins, Variadic<Plan_BufferType>:$outs,
+    Variadic<Plan_BufferType>:$scratch, DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$params,
+    DefaultValuedAttr<I64Attr, "1">:$unit_scale, OptionalAttr<DenseI64ArrayAttr>:$worker_strides,
+    OptionalAttr<DenseI64ArrayAttr>:$unit_strides, OptionalAttr<DenseI64ArrayAttr>:$in_place);
+  let assemblyFormat = [{
+    $kernel (`ins` `(` $ins^ `)`)? (`outs` `(` $outs^ `)`)? (`scratch` `(` $scratch^ `)`)? attr-dict
+  }];
+  let hasVerifier = 1;
+}
+#endif
