@@ -1,0 +1,14 @@
+#pragma once
+// The stages of a compilation, in order.
+
+namespace mlir {
+class OpPassManager;
+}
+
+namespace sluice {
+struct TrainingSpec;
+
+/// From the imported @forward to the entries @step (or @micro and @update), @eval and @infer.
+void buildTrainPipeline(mlir::OpPassManager &passes, const TrainingSpec &spec);
+
+} // namespace sluice
