@@ -1,0 +1,87 @@
+#pragma once
+// Which sets of core operations are one generated kernel, and how that kernel walks its
+// data.
+//
+// The domain of a region is the shape that every value in it maps onto: each dimension of
+// a value is a dimension of the domain, or absent (size 1, dropped by a reduction, not
+// yet broadcast). Domain dimensions that all accesses treat alike are collapsed, so what
+// is left is one of four ways to walk (`*` are the unit's dimensions):
+//
+//   Flat      [N]                      no reduction; a unit is 4096 consecutive elements
+//   Rows      [*..., C]                reductions over C (softmax, layer norm, a whole
+//   tensor); a unit is a row Columns   [*..., R, *..., C]       reductions over R (bias
+//   gradients); a unit is 64 columns of C, all of R Channels  [*..., R0, *..., R1]
+//   reductions over R0 and R1 (batch norm); a unit is one channel
+//
+// A unit makes several passes over its data: a pass ends where the result of a reduction
+// is first needed.
+
+#include "ir/graph/Graph.h"
+
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/SmallVector.h"
+
+#include <cstdint>
+
+namespace sluice {
+
+enum class RegionKind { Flat, Rows, Columns, Channels };
+
+/// A set of domain dimensions: bit i is dimension i.
+using DimMask = uint32_t;
+
+/// How one value lies in the domain.
+struct RegionValue {
+  DimMask shape = 0;   // dimensions that its type has
+  DimMask support = 0; // dimensions along which its elements differ
+  bool inner = false;  // differs within a unit's walk; otherwise computed once per unit
+  int pass = -1; // inner: pass in which it can be computed; else: pass after which it is
+                 // known (-1: at once)
+};
+
+struct RegionDomain {
+  static constexpr int64_t flatUnit = 4096;   // elements of a unit of a Flat region
+  static constexpr int64_t stripColumns = 64; // columns of a unit of a Columns region
+  static constexpr int64_t blockRows =
+      64; // rows summed before they are added to the total (Columns)
+
+  RegionKind kind = RegionKind::Flat;
+  llvm::SmallVector<int64_t> dims;      // collapsed, outermost first; empty for a scalar
+  llvm::SmallVector<unsigned> unitDims; // those whose index a unit fixes (Columns: it
+                                        // also fixes a strip of the last)
+  int rowDim = -1; // R or R0: walked one index at a time inside a unit
+  DimMask reduced = 0;
+  int64_t units = 0; // the launch's units
+  int64_t chunk = 1; // units per chunk
+  int passes = 1;
+  int64_t scratchBytes = 0; // per worker; 0: the kernel takes no workspace operand
+
+  llvm::SmallVector<mlir::Value> inputs;  // values from outside, in order of first use
+  llvm::SmallVector<mlir::Value> outputs; // results used outside, in order
+  llvm::DenseMap<mlir::Value, RegionValue> values; // results of the operations in the set
+  llvm::DenseMap<mlir::OpOperand *, RegionValue>
+      leaves;                            // uses of inputs, constants and iotas
+  llvm::DenseMap<mlir::Value, int> kept; // read again in a later pass, from this slot of
+                                         // the scratch (-1: from the output)
+
+  int64_t elements() const;
+  int64_t columns() const { return dims.empty() ? 1 : dims.back(); }
+  /// The dimensions that a unit walks: those that are not the same for all of it.
+  DimMask innerDims() const;
+};
+
+/// Decides whether `ops`, operations of one block in block order, can be one kernel, and
+/// how it walks. A pure function of the operations, their operands and which results are
+/// used outside of the set; fails silently.
+mlir::FailureOr<RegionDomain> analyseRegion(llvm::ArrayRef<mlir::Operation *> ops);
+mlir::FailureOr<RegionDomain> analyseRegion(graph::RegionOp region);
+
+/// True if the output may have the address of the input: both have the same type and full
+/// shape, every use of the input has the access pattern of the output, and no pass after
+/// the one that writes the output reads the input. (Within a pass the kernel reads all it
+/// needs of an element before it writes that element.)
+bool canUpdateInPlace(const RegionDomain &domain, mlir::Value input, mlir::Value output);
+/// The same for operand `input` and result `output` of a region.
+bool canUpdateInPlace(graph::RegionOp region, unsigned input, unsigned output);
+
+} // namespace sluice
