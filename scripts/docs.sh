@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Generates docs/ops.md and docs/passes.md from the .td files and docs/spec.schema.json from the key table.
+# With --check: fails if a committed file is stale.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=docs
+if [ "${1:-}" = --check ]; then out=$(mktemp -d); trap 'rm -rf "$out"' EXIT; fi
+tblgen=/usr/lib/llvm-19/bin/mlir-tblgen
+include=(-I . -I /usr/lib/llvm-19/include)
+{
+  echo "# Operations of the graph dialect"
+  echo
+  echo "Generated from ir/graph/*.td by scripts/docs.sh."
+  for family in State Elementwise Shape Contract Reduce Index Normalize Pool Train; do
+    printf '\n# %s\n\n' "$family"
+    "$tblgen" -gen-op-doc "${include[@]}" "ir/graph/$family.td" | sed '/^<!--/d'
+  done
+} > "$out/ops.md"
+{
+  echo "# Passes"
+  echo
+  echo "Generated from passes/Passes.td by scripts/docs.sh."
+  echo
+  "$tblgen" -gen-pass-doc "${include[@]}" passes/Passes.td | sed '/^<!--/d'
+} > "$out/passes.md"
+build/tools/sluice schema > "$out/spec.schema.json"
+if [ "$out" != docs ]; then
+  for file in ops.md passes.md spec.schema.json; do
+    diff -q "$out/$file" "docs/$file" || { echo "docs/$file is stale: run scripts/docs.sh"; exit 1; }
+  done
+fi
