@@ -1,0 +1,108 @@
+#include "kernels/Catalog.h"
+
+#include "kernels/GemmExtents.h"
+#include "kernels/Params.h"
+#include "kernels/cpu/Kernels.h"
+
+#include <algorithm>
+#include <array>
+
+namespace sluice {
+namespace {
+
+struct Entry {
+  std::string_view name;
+  KernelFn v3, v4;
+  int64_t params;
+  extent::Describe describe;
+};
+
+#define SLUICE_LEVELS(function) v3::function, v4::function
+#define SLUICE_BOTH(function) function, function
+
+// Sorted by name. To add a kernel: a struct of parameters, a description, a line here.
+constexpr Entry kEntries[] = {
+    {"gemm_f32", SLUICE_LEVELS(gemm), paramCount<GemmParams>, extent::describeGemm},
+    {"gemm_pack_b_f32", SLUICE_LEVELS(gemmPackB), paramCount<GemmPackBParams>,
+     extent::describeGemmPackB},
+    {"gemm_packed_f32", SLUICE_LEVELS(gemmPacked), paramCount<GemmParams>,
+     extent::describeGemmPacked},
+    {"gemm_splitk_f32", SLUICE_LEVELS(gemmSplitK), paramCount<GemmSplitKParams>,
+     extent::describeGemmSplitK},
+    {"sum_slices_f32", SLUICE_LEVELS(sumSlices), paramCount<SumSlicesParams>,
+     extent::describeSumSlices},
+};
+
+constexpr bool entriesAreSorted() {
+  for (size_t i = 1; i < std::size(kEntries); ++i)
+    if (kEntries[i - 1].name >= kEntries[i].name)
+      return false;
+  return true;
+}
+static_assert(entriesAreSorted());
+
+constexpr auto kNames = [] {
+  std::array<std::string_view, std::size(kEntries)> names;
+  for (size_t i = 0; i < names.size(); ++i)
+    names[i] = kEntries[i].name;
+  return names;
+}();
+
+const Entry *find(std::string_view name) {
+  auto it =
+      std::lower_bound(std::begin(kEntries), std::end(kEntries), name,
+                       [](const Entry &e, std::string_view n) { return e.name < n; });
+  return it != std::end(kEntries) && it->name == name ? it : nullptr;
+}
+
+} // namespace
+
+KernelFn findBuiltinKernel(std::string_view name, FeatureLevel level) {
+  const Entry *e = find(name);
+  return e ? (level == FeatureLevel::V3 ? e->v3 : e->v4) : nullptr;
+}
+
+std::span<const std::string_view> builtinKernelNames() { return kNames; }
+
+bool describeBuiltinLaunch(std::string_view name, const int64_t *params, size_t nparams,
+                           int64_t units, std::vector<OperandExtent> &extents,
+                           std::string &why) {
+  const Entry *e = find(name);
+  if (!e) {
+    why = "no builtin kernel is called '" + std::string(name) + "'";
+    return false;
+  }
+  if (nparams != static_cast<size_t>(e->params)) {
+    why = "'" + std::string(name) + "' got " + std::to_string(nparams) +
+          " parameters, expected " + std::to_string(e->params);
+    return false;
+  }
+  extent::Extents collected(extents, why);
+  if (e->describe(params, units, collected))
+    return true;
+  why = "'" + std::string(name) + "': " + why;
+  return false;
+}
+
+bool validBuiltinLaunch(std::string_view name, const int64_t *params, size_t nparams,
+                        const int64_t *operandSizes, size_t nops, int64_t units,
+                        std::string &why) {
+  std::vector<OperandExtent> extents;
+  if (!describeBuiltinLaunch(name, params, nparams, units, extents, why))
+    return false;
+  if (nops != extents.size()) {
+    why = "'" + std::string(name) + "' got " + std::to_string(nops) +
+          " operands, expected " + std::to_string(extents.size());
+    return false;
+  }
+  for (size_t i = 0; i < nops; ++i)
+    if (operandSizes[i] < extents[i].bytes) {
+      why = "operand " + std::to_string(i) + " of '" + std::string(name) + "' has " +
+            std::to_string(operandSizes[i]) + " bytes, expected at least " +
+            std::to_string(extents[i].bytes);
+      return false;
+    }
+  return true;
+}
+
+} // namespace sluice

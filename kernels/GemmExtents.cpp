@@ -1,0 +1,115 @@
+#include "kernels/GemmExtents.h"
+#include "kernels/Params.h"
+
+namespace sluice::extent {
+namespace {
+
+constexpr int64_t kFloat = 4;
+
+/// Whether row (b0, b1, m) lies at ((b0 * batch1 + b1) * m + i) * row.
+bool evenRows(const GemmParams &p, int64_t batch0, int64_t batch1, int64_t row) {
+  return (p.batch1 == 1 || Wide(batch1) == Wide(p.m) * row) &&
+         (p.batch0 == 1 || Wide(batch0) == Wide(p.batch1) * p.m * row);
+}
+
+bool checkProduct(const GemmParams &p, Extents &e) {
+  if (!areCounts({p.m, p.n, p.k, p.batch0, p.batch1}) ||
+      product({p.batch0, p.batch1, p.m, p.n + 1}) < 0 || product({p.m, p.k}) < 0 ||
+      product({p.n, p.k}) < 0)
+    return e.refuse("sizes must be at least 0 and their products at most 2^50");
+  if (!areStrides({p.aBatch0, p.aBatch1, p.aRow, p.aCol, p.bBatch0, p.bBatch1, p.bRow,
+                   p.bCol, p.cBatch0, p.cBatch1, p.cRow}))
+    return e.refuse("strides must be between 0 and 2^40");
+  if (p.unitRows < 1 || !isCount(p.unitRows))
+    return e.refuse("'unitRows' must be between 1 and 2^40");
+  if (!isCount(p.unitCols) || p.unitCols % gemm::kTileCols != 0)
+    return e.refuse("'unitCols' must be a multiple of 32");
+  if (!isFlag(p.accumulate))
+    return e.refuse("'accumulate' must be 0 or 1");
+  return true;
+}
+
+bool describeProduct(const int64_t *params, int64_t units, Extents &e, bool packed) {
+  auto p = unpackParams<GemmParams>(params);
+  if (!checkProduct(p, e))
+    return false;
+  Dim batch[2] = {{p.batch0, 0}, {p.batch1, 0}};
+  bool rows = p.unitCols == 0;
+  bool chainA = rows && evenRows(p, p.aBatch0, p.aBatch1, p.aRow) &&
+                Wide(p.k - 1) * p.aCol < Wide(p.aRow);
+  bool chainC = rows && evenRows(p, p.cBatch0, p.cBatch1, p.cRow) && p.n <= p.cRow;
+  e.input(
+      reach({{p.batch0, p.aBatch0}, {p.batch1, p.aBatch1}, {p.m, p.aRow}, {p.k, p.aCol}},
+            kFloat),
+      chainA ? product({p.unitRows, p.aRow, kFloat}) : 0);
+  batch[0].stride = p.bBatch0, batch[1].stride = p.bBatch1;
+  int64_t panels = (p.n + gemm::kTileCols - 1) / gemm::kTileCols;
+  e.input(packed
+              ? reach({batch[0], batch[1], {product({panels, gemm::kTileCols, p.k}), 1}},
+                      kFloat)
+              : reach({batch[0], batch[1], {p.k, p.bRow}, {p.n, p.bCol}}, kFloat));
+  e.output(reach({{p.batch0, p.cBatch0}, {p.batch1, p.cBatch1}, {p.m, p.cRow}, {p.n, 1}},
+                 kFloat),
+           chainC ? product({p.unitRows, p.cRow, kFloat}) : 0);
+  e.workspace(gemmWorkerBytes(p));
+  return e.done(units, gemmUnits(p));
+}
+
+} // namespace
+
+bool describeGemm(const int64_t *params, int64_t units, Extents &e) {
+  return describeProduct(params, units, e, false);
+}
+
+bool describeGemmPacked(const int64_t *params, int64_t units, Extents &e) {
+  return describeProduct(params, units, e, true);
+}
+
+bool describeGemmPackB(const int64_t *params, int64_t units, Extents &e) {
+  auto p = unpackParams<GemmPackBParams>(params);
+  if (!areCounts({p.n, p.k, p.batch0, p.batch1}) ||
+      product({p.batch0, p.batch1, p.n + gemm::kTileCols, p.k + 1, kFloat}) < 0)
+    return e.refuse("sizes must be at least 0 and their products at most 2^50");
+  if (!areStrides({p.bBatch0, p.bBatch1, p.bRow, p.bCol}))
+    return e.refuse("strides must be between 0 and 2^40");
+  e.input(
+      reach({{p.batch0, p.bBatch0}, {p.batch1, p.bBatch1}, {p.k, p.bRow}, {p.n, p.bCol}},
+            kFloat));
+  e.output(gemmPackedBytes(p), product({p.k, gemm::kTileCols, kFloat}));
+  return e.done(units, gemmPackBUnits(p));
+}
+
+bool describeGemmSplitK(const int64_t *params, int64_t units, Extents &e) {
+  auto p = unpackParams<GemmSplitKParams>(params);
+  GemmParams whole;
+  whole.m = p.m, whole.n = p.n, whole.k = p.k;
+  whole.aRow = p.aRow, whole.aCol = p.aCol, whole.bRow = p.bRow, whole.bCol = p.bCol;
+  whole.unitRows = p.unitRows, whole.unitCols = p.unitCols;
+  if (!checkProduct(whole, e))
+    return false;
+  if (p.sliceK < 1 || !isCount(p.sliceK) || p.sliceK % gemm::kBlockK != 0)
+    return e.refuse("'sliceK' must be a multiple of 256 above 0");
+  if (p.slices != (p.k + p.sliceK - 1) / p.sliceK)
+    return e.refuse("'slices' must be k / sliceK, rounded up");
+  if (product({p.slices, p.m + 1, p.n + 1, kFloat}) < 0)
+    return e.refuse("the partial results must be at most 2^50 bytes");
+  e.input(reach({{p.m, p.aRow}, {p.k, p.aCol}}, kFloat));
+  e.input(reach({{p.k, p.bRow}, {p.n, p.bCol}}, kFloat));
+  e.output(gemmPartialBytes(p));
+  e.workspace(gemmSplitKWorkerBytes(p));
+  return e.done(units, gemmSplitKUnits(p));
+}
+
+bool describeSumSlices(const int64_t *params, int64_t units, Extents &e) {
+  auto p = unpackParams<SumSlicesParams>(params);
+  if (!areCounts({p.rows, p.cols, p.slices, p.cRow, p.unitRows}) || p.unitRows < 1)
+    return e.refuse("sizes must be at least 0 and 'unitRows' at least 1");
+  if (!isFlag(p.accumulate))
+    return e.refuse("'accumulate' must be 0 or 1");
+  e.input(product({p.slices, p.rows, p.cols, kFloat}));
+  e.output(reach({{p.rows, p.cRow}, {p.cols, 1}}, kFloat),
+           p.cols <= p.cRow ? product({p.unitRows, p.cRow, kFloat}) : 0);
+  return e.done(units, sumSlicesUnits(p));
+}
+
+} // namespace sluice::extent

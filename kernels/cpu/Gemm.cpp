@@ -1,0 +1,178 @@
+// f32 matrix products. Compiled once per feature level.
+//
+// A block of up to 288 rows of A is packed per 256 steps of k and stays in L2; panels of
+// 32 columns of B (packed ahead, packed here, or read in place) pass through L1 (Goto and
+// van de Geijn 2008, without the outermost loop over columns: C is read and written once
+// per 256 steps, 64 flops a byte).
+
+#include "kernels/cpu/Kernels.h"
+#include "kernels/cpu/Pack.h"
+
+namespace sluice::SLUICE_LEVEL {
+namespace {
+
+struct Matrix {
+  const float *data;
+  int64_t row, col;
+};
+
+struct Target {
+  float *data;
+  int64_t row, col;
+};
+
+/// B by panels of 32 columns, either packed ahead ([panel][k][32]) or strided.
+struct PanelsOfB {
+  Matrix b;            ///< row: stride of k
+  const float *packed; ///< null: take `b`
+  int64_t k;           ///< length of packed panels
+};
+
+/// Panels of this few rows of A do not repay packing B.
+constexpr int64_t kDirectRows = 2 * kTileRows;
+
+/// C[rows][cols] with rows <= 288.
+void multiplyBlock(int64_t rows, int64_t cols, int64_t k, Matrix a, const PanelsOfB &b,
+                   Target c, bool accumulate, float *workspace) {
+  if (k == 0 && !accumulate)
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < cols; ++j)
+        c.data[i * c.row + j * c.col] = 0;
+  float *packedA = workspace + gemm::kBlockK * kTileCols;
+  for (int64_t k0 = 0; k0 < k; k0 += gemm::kBlockK) {
+    int64_t kc = least(gemm::kBlockK, k - k0);
+    packRows(a.data + k0 * a.col, a.row, a.col, rows, kc, packedA);
+    for (int64_t j = 0; j < cols; j += kTileCols) {
+      int64_t width = least(kTileCols, cols - j);
+      const float *panel = workspace;
+      int64_t stride = kTileCols;
+      const float *from = b.b.data + k0 * b.b.row + j * b.b.col;
+      if (b.packed) {
+        panel = b.packed + (j * b.k + k0 * kTileCols);
+      } else if (b.b.col == 1 && width == kTileCols && rows <= kDirectRows) {
+        panel = from;
+        stride = b.b.row;
+      } else {
+        packPanel<kTileCols>(from, b.b.col, b.b.row, width, kc, workspace);
+      }
+      for (int64_t i = 0; i < rows; i += kTileRows)
+        tile(least(kTileRows, rows - i), width, kc, packedA + i * kc, panel, stride,
+             c.data + i * c.row + j * c.col, c.row, c.col, accumulate || k0 > 0);
+    }
+  }
+}
+
+/// With a handful of columns most of a tile would be idle: computes the transpose
+/// instead.
+bool isSkinny(int64_t m, int64_t n) { return n < 8 && m >= kTileCols; }
+
+/// Rows [first, last) of the flattened (b0, b1, m) and columns [j0, j1).
+void multiplyRows(const GemmParams &p, const float *a, const float *b, bool packed,
+                  float *c, int64_t first, int64_t last, int64_t j0, int64_t j1,
+                  float *workspace) {
+  for (int64_t r = first; r < last;) {
+    int64_t batch = r / p.m, i = r % p.m, b0 = batch / p.batch1, b1 = batch % p.batch1;
+    int64_t rows = least(p.m - i, last - r);
+    const float *aRows = a + b0 * p.aBatch0 + b1 * p.aBatch1 + i * p.aRow;
+    const float *matrix = b + b0 * p.bBatch0 + b1 * p.bBatch1;
+    float *cRows = c + b0 * p.cBatch0 + b1 * p.cBatch1 + i * p.cRow + j0;
+    if (!packed && isSkinny(p.m, p.n)) {
+      PanelsOfB columns{{aRows, p.aCol, p.aRow}, nullptr, 0};
+      multiplyBlock(j1 - j0, rows, p.k, {matrix + j0 * p.bCol, p.bCol, p.bRow}, columns,
+                    {cRows, 1, p.cRow}, p.accumulate, workspace);
+    } else {
+      rows = least(rows, gemm::kBlockRows);
+      PanelsOfB panels{{matrix + j0 * p.bCol, p.bRow, p.bCol}, nullptr, p.k};
+      if (packed)
+        panels.packed = matrix + j0 * p.k; // j0 is a multiple of 32
+      multiplyBlock(rows, j1 - j0, p.k, {aRows, p.aRow, p.aCol}, panels,
+                    {cRows, p.cRow, 1}, p.accumulate, workspace);
+    }
+    r += rows;
+  }
+}
+
+void multiply(const GemmParams &p, bool packed, void *const *buffers, int64_t begin,
+              int64_t end) {
+  auto *a = static_cast<const float *>(buffers[0]),
+       *b = static_cast<const float *>(buffers[1]);
+  auto *c = static_cast<float *>(buffers[2]),
+       *workspace = static_cast<float *>(buffers[3]);
+  int64_t rows = p.batch0 * p.batch1 * p.m;
+  if (p.unitCols == 0)
+    return multiplyRows(p, a, b, packed, c, begin * p.unitRows,
+                        least(end * p.unitRows, rows), 0, p.n, workspace);
+  int64_t blocks = ceilDiv(p.n, p.unitCols);
+  for (int64_t u = begin; u < end; ++u) {
+    int64_t r = u / blocks * p.unitRows, j = u % blocks * p.unitCols;
+    multiplyRows(p, a, b, packed, c, r, least(r + p.unitRows, rows), j,
+                 least(j + p.unitCols, p.n), workspace);
+  }
+}
+
+} // namespace
+
+void gemm(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
+          int64_t) {
+  multiply(readParams<GemmParams>(params), false, buffers, begin, end);
+}
+
+void gemmPacked(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
+                int64_t) {
+  multiply(readParams<GemmParams>(params), true, buffers, begin, end);
+}
+
+void gemmPackB(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
+               int64_t) {
+  auto p = readParams<GemmPackBParams>(params);
+  int64_t panels = ceilDiv(p.n, kTileCols);
+  for (int64_t u = begin; u < end; ++u) {
+    int64_t batch = u / panels, j = u % panels * kTileCols;
+    const float *from = static_cast<const float *>(buffers[0]) +
+                        batch / p.batch1 * p.bBatch0 + batch % p.batch1 * p.bBatch1 +
+                        j * p.bCol;
+    packPanel<kTileCols>(from, p.bCol, p.bRow, least(kTileCols, p.n - j), p.k,
+                         static_cast<float *>(buffers[1]) + u * p.k * kTileCols);
+  }
+}
+
+void gemmSplitK(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
+                int64_t) {
+  auto p = readParams<GemmSplitKParams>(params);
+  GemmParams part;
+  part.m = p.m, part.n = p.n;
+  part.aRow = p.aRow, part.aCol = p.aCol, part.bRow = p.bRow, part.bCol = p.bCol;
+  part.cRow = p.n;
+  int64_t rowBlocks = ceilDiv(p.m, p.unitRows);
+  int64_t colBlocks = p.unitCols ? ceilDiv(p.n, p.unitCols) : 1;
+  int64_t unitCols = p.unitCols ? p.unitCols : p.n;
+  for (int64_t u = begin; u < end; ++u) {
+    int64_t slice = u / (rowBlocks * colBlocks), k0 = slice * p.sliceK;
+    int64_t i = u / colBlocks % rowBlocks * p.unitRows, j = u % colBlocks * unitCols;
+    part.k = least(p.sliceK, p.k - k0);
+    multiplyRows(part, static_cast<const float *>(buffers[0]) + k0 * p.aCol,
+                 static_cast<const float *>(buffers[1]) + k0 * p.bRow, false,
+                 static_cast<float *>(buffers[2]) + slice * p.m * p.n, i,
+                 least(i + p.unitRows, p.m), j, least(j + unitCols, p.n),
+                 static_cast<float *>(buffers[3]));
+  }
+}
+
+void sumSlices(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
+               int64_t) {
+  auto p = readParams<SumSlicesParams>(params);
+  auto *from = static_cast<const float *>(buffers[0]);
+  int64_t size = p.rows * p.cols;
+  for (int64_t r = begin * p.unitRows; r < least(end * p.unitRows, p.rows); ++r) {
+    float *c = static_cast<float *>(buffers[1]) + r * p.cRow;
+    for (int64_t j = 0; j < p.cols; ++j) {
+      const float *x = from + r * p.cols + j;
+      float sum = p.slices ? x[0] : 0;
+      for (int64_t s = 1; s < p.slices; ++s)
+        sum += x[s * size];
+      c[j] = p.accumulate ? c[j] + sum : sum;
+    }
+  }
+}
+
+} // namespace sluice::SLUICE_LEVEL

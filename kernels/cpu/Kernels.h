@@ -1,0 +1,49 @@
+#pragma once
+// The kernels as functions; names, parameters and operands are documented in
+// kernels/*Params.h.
+
+#include <cstdint>
+
+#define SLUICE_KERNEL(name)                                                              \
+  void name(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,     \
+            int64_t worker)
+
+#define SLUICE_LEVEL_KERNELS                                                             \
+  SLUICE_KERNEL(gemm);                                                                   \
+  SLUICE_KERNEL(gemmPacked);                                                             \
+  SLUICE_KERNEL(gemmPackB);                                                              \
+  SLUICE_KERNEL(gemmSplitK);                                                             \
+  SLUICE_KERNEL(sumSlices);                                                              \
+  SLUICE_KERNEL(convForward);                                                            \
+  SLUICE_KERNEL(convInputGrad);                                                          \
+  SLUICE_KERNEL(convPackWeights);                                                        \
+  SLUICE_KERNEL(convPackWeightsForGrad);                                                 \
+  SLUICE_KERNEL(convWeightGrad);                                                         \
+  SLUICE_KERNEL(depthwiseForward);                                                       \
+  SLUICE_KERNEL(depthwiseInputGrad);                                                     \
+  SLUICE_KERNEL(depthwiseWeightGrad)
+
+// Compiled once per feature level.
+namespace sluice::v3 {
+SLUICE_LEVEL_KERNELS;
+}
+namespace sluice::v4 {
+SLUICE_LEVEL_KERNELS;
+}
+
+// Compiled once: bound by memory.
+namespace sluice {
+SLUICE_KERNEL(maxPool);
+SLUICE_KERNEL(maxPoolGrad);
+SLUICE_KERNEL(avgPool);
+SLUICE_KERNEL(avgPoolGrad);
+SLUICE_KERNEL(copyStrided);
+SLUICE_KERNEL(fillElements);
+SLUICE_KERNEL(gather);
+SLUICE_KERNEL(gatherElements);
+SLUICE_KERNEL(scatterAdd);
+SLUICE_KERNEL(scatterElements);
+SLUICE_KERNEL(scatterElementsAdd);
+SLUICE_KERNEL(argReduce);
+SLUICE_KERNEL(cumsum);
+} // namespace sluice

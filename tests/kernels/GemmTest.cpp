@@ -1,0 +1,236 @@
+#include "kernels/reference/Products.h"
+#include "tests/kernels/KernelCase.h"
+
+#include <cmath>
+#include <limits>
+
+namespace sluice::test {
+namespace {
+
+int64_t reachOf(std::initializer_list<std::pair<int64_t, int64_t>> dims) {
+  int64_t last = 0;
+  for (auto [count, stride] : dims) {
+    if (count == 0)
+      return 0;
+    last += (count - 1) * stride;
+  }
+  return last + 1;
+}
+
+int64_t sizeA(const GemmParams &p) {
+  return reachOf(
+      {{p.batch0, p.aBatch0}, {p.batch1, p.aBatch1}, {p.m, p.aRow}, {p.k, p.aCol}});
+}
+int64_t sizeB(const GemmParams &p) {
+  return reachOf(
+      {{p.batch0, p.bBatch0}, {p.batch1, p.bBatch1}, {p.k, p.bRow}, {p.n, p.bCol}});
+}
+int64_t sizeC(const GemmParams &p) {
+  return reachOf({{p.batch0, p.cBatch0}, {p.batch1, p.cBatch1}, {p.m, p.cRow}, {p.n, 1}});
+}
+
+/// Contiguous operands, A or B transposed in memory if asked.
+GemmParams product(int64_t m, int64_t n, int64_t k, bool transA = false,
+                   bool transB = false, int64_t batch0 = 1, int64_t batch1 = 1) {
+  GemmParams p;
+  p.m = m, p.n = n, p.k = k, p.batch0 = batch0, p.batch1 = batch1;
+  p.aRow = transA ? 1 : k, p.aCol = transA ? m : 1;
+  p.bRow = transB ? 1 : n, p.bCol = transB ? k : 1;
+  p.cRow = n;
+  p.aBatch1 = m * k, p.bBatch1 = n * k, p.cBatch1 = m * n;
+  p.aBatch0 = p.aBatch1 * batch1, p.bBatch0 = p.bBatch1 * batch1,
+  p.cBatch0 = p.cBatch1 * batch1;
+  return p;
+}
+
+struct Data {
+  std::vector<float> a, b;
+  Bytes before;
+  std::vector<double> expected;
+};
+
+Data dataFor(const GemmParams &p) {
+  std::mt19937 rng(p.m * 31 + p.n * 17 + p.k);
+  Data d{randomFloats(rng, sizeA(p)),
+         randomFloats(rng, sizeB(p)),
+         poisoned(sizeC(p) * 4),
+         {}};
+  d.expected.assign(sizeC(p), std::numeric_limits<double>::quiet_NaN());
+  if (p.accumulate) {
+    auto c = randomFloats(rng, sizeC(p));
+    d.before = toBytes(c);
+    d.expected.assign(c.begin(), c.end());
+  }
+  reference::gemm(p, d.a.data(), d.b.data(), d.expected.data());
+  return d;
+}
+
+double toleranceOf(const GemmParams &p) {
+  return 1e-6 * (4 + std::sqrt(double(p.k)) * 2);
+}
+
+/// Runs gemm_f32 and the packed variant with the units given; both must give the same
+/// bits.
+Bytes checkProduct(const GemmParams &p) {
+  SCOPED_TRACE(testing::Message()
+               << p.m << "x" << p.n << "x" << p.k << " batch " << p.batch0 << ","
+               << p.batch1 << " strides " << p.aRow << "," << p.aCol << " " << p.bRow
+               << "," << p.bCol << " unit " << p.unitRows << "," << p.unitCols);
+  Data d = dataFor(p);
+  auto after = runEverywhere({"gemm_f32",
+                              packParams(p),
+                              gemmUnits(p),
+                              {toBytes(d.a), toBytes(d.b), d.before, {}}});
+  expectNear(d.expected, d.before, after[2], toleranceOf(p));
+
+  GemmPackBParams pack{p.n,       p.k,       p.batch0, p.batch1,
+                       p.bBatch0, p.bBatch1, p.bRow,   p.bCol};
+  auto packed = runEverywhere({"gemm_pack_b_f32",
+                               packParams(pack),
+                               gemmPackBUnits(pack),
+                               {toBytes(d.b), poisoned(gemmPackedBytes(pack))}})[1];
+  GemmParams q = p;
+  q.bBatch1 = gemmPackedFloats(p.n, p.k);
+  q.bBatch0 = q.bBatch1 * p.batch1;
+  auto same = runEverywhere({"gemm_packed_f32",
+                             packParams(q),
+                             gemmUnits(q),
+                             {toBytes(d.a), packed, d.before, {}}});
+  EXPECT_EQ(same[2], after[2]) << "packed differs";
+  return after[2];
+}
+
+TEST(Gemm, TailsOfEverySize) {
+  for (int64_t m : {0, 1, 2, 5, 11, 12, 13, 25})
+    for (int64_t n : {0, 1, 3, 7, 8, 31, 32, 33, 70})
+      for (int64_t k : {0, 1, 3, 17})
+        checkProduct(product(m, n, k));
+}
+
+TEST(Gemm, LongChains) {
+  for (int64_t k : {255, 256, 257, 600})
+    checkProduct(product(14, 40, k, false, true));
+}
+
+TEST(Gemm, ManyRowsOrColumns) {
+  checkProduct(product(700, 5, 33));
+  checkProduct(product(700, 40, 300));
+  checkProduct(product(3, 900, 40));
+  checkProduct(product(1, 300, 300, false, true));
+  checkProduct(product(300, 1, 300));
+}
+
+TEST(Gemm, AnyStrides) {
+  for (bool ta : {false, true})
+    for (bool tb : {false, true}) {
+      checkProduct(product(29, 45, 37, ta, tb));
+      GemmParams p = product(29, 45, 37, ta, tb);
+      p.aRow *= 2, p.aCol *= 2, p.bRow *= 3, p.bCol *= 3, p.cRow += 5;
+      checkProduct(p);
+      p.accumulate = 1;
+      checkProduct(p);
+    }
+}
+
+TEST(Gemm, Batches) {
+  checkProduct(product(13, 33, 20, false, true, 2, 3));
+  checkProduct(product(40, 6, 20, true, false, 3, 2));
+  GemmParams p = product(7, 33, 20, false, false, 2, 3);
+  p.bBatch0 = p.bBatch1 = 0; // one B for all
+  p.unitRows = 10;           // units cross matrices
+  checkProduct(p);
+}
+
+TEST(Gemm, RowsOfHeadsInsideOneTensor) {
+  // [batch 2][time 9][head 3][dim 8]: C of a head has rows 24 apart.
+  GemmParams p = product(9, 8, 9, false, false, 2, 3);
+  p.bRow = 24, p.bBatch0 = 9 * 24, p.bBatch1 = 8;
+  p.cRow = 24, p.cBatch0 = 9 * 24, p.cBatch1 = 8;
+  checkProduct(p);
+}
+
+TEST(Gemm, UnitsOfRowsAndColumns) {
+  GemmParams p = product(100, 200, 300);
+  Bytes whole = checkProduct(p);
+  p.unitRows = 24, p.unitCols = 64;
+  EXPECT_EQ(checkProduct(p), whole);
+  p.unitRows = 7, p.unitCols = 0;
+  EXPECT_EQ(checkProduct(p), whole);
+}
+
+TEST(Gemm, SplitKSumsSlicesInOrder) {
+  GemmParams shape = product(10, 20, 5000, true, false);
+  shape.accumulate = 1;
+  GemmPlan plan = planGemm(shape, false);
+  ASSERT_EQ(plan.kind, GemmPlan::SplitK);
+  Data d = dataFor(shape);
+  auto partial =
+      runEverywhere({"gemm_splitk_f32",
+                     packParams(plan.split),
+                     plan.splitUnits,
+                     {toBytes(d.a), toBytes(d.b), poisoned(plan.partialBytes), {}}})[2];
+  auto c = runEverywhere(
+      {"sum_slices_f32", packParams(plan.sum), plan.sumUnits, {partial, d.before}})[1];
+  expectNear(d.expected, d.before, c, toleranceOf(shape));
+}
+
+TEST(Gemm, PlannedProductsAreRight) {
+  std::mt19937 rng(3);
+  for (int i = 0; i < 60; ++i) {
+    auto pick = [&](int64_t most) { return int64_t(rng() % most); };
+    GemmParams shape = product(pick(200), pick(200), pick(400), rng() % 2, rng() % 2,
+                               1 + pick(3), 1 + pick(3));
+    if (rng() % 3 == 0)
+      shape.bBatch0 = shape.bBatch1 = 0;
+    shape.accumulate = rng() % 2;
+    for (bool wholeRows : {false, true}) {
+      GemmPlan plan = planGemm(shape, wholeRows);
+      Data d = dataFor(shape);
+      Bytes b = toBytes(d.b);
+      if (plan.kind == GemmPlan::Packed)
+        b = runEverywhere({"gemm_pack_b_f32",
+                           packParams(plan.pack),
+                           plan.packUnits,
+                           {b, poisoned(plan.packedBytes)}})[1];
+      auto name = plan.kind == GemmPlan::Packed ? "gemm_packed_f32" : "gemm_f32";
+      auto after = runEverywhere(
+          {name, packParams(plan.gemm), plan.gemmUnits, {toBytes(d.a), b, d.before, {}}});
+      expectNear(d.expected, d.before, after[2], toleranceOf(shape));
+    }
+  }
+}
+
+/// Bits are one fma chain per 256 steps, block sums added in order.
+TEST(Gemm, BitsAreTheDocumentedChains) {
+  GemmParams p = product(13, 37, 600);
+  Data d = dataFor(p);
+  auto c = fromBytes<float>(checkProduct(p));
+  for (int64_t i = 0; i < p.m; ++i)
+    for (int64_t j = 0; j < p.n; ++j) {
+      float total = 0;
+      for (int64_t k0 = 0; k0 < p.k; k0 += 256) {
+        float sum = 0;
+        for (int64_t k = k0; k < std::min<int64_t>(k0 + 256, p.k); ++k)
+          sum = std::fmaf(d.a[i * p.k + k], d.b[k * p.n + j], sum);
+        total = k0 ? total + sum : sum;
+      }
+      ASSERT_EQ(c[i * p.n + j], total);
+    }
+}
+
+TEST(Gemm, ChunksMayUseAPieceOfC) {
+  GemmParams p = product(30, 40, 20);
+  p.unitRows = 8;
+  std::vector<OperandExtent> extents;
+  std::string why;
+  auto params = packParams(p);
+  ASSERT_TRUE(
+      describeBuiltinLaunch("gemm_f32", params.data(), params.size(), 4, extents, why));
+  EXPECT_EQ(extents[0].unitBytes, 8 * 20 * 4);
+  EXPECT_EQ(extents[1].unitBytes, 0);
+  EXPECT_EQ(extents[2].unitBytes, 8 * 40 * 4);
+  EXPECT_TRUE(extents[3].perWorker);
+}
+
+} // namespace
+} // namespace sluice::test
