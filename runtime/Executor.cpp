@@ -1,0 +1,154 @@
+#include "runtime/Executor.h"
+
+#include "runtime/FloatMode.h"
+
+#include <algorithm>
+
+namespace sluice {
+
+Executor::Executor(const Plan &plan, uint32_t program, const KernelTable &kernels,
+                   uint8_t *stateBase, uint8_t *stepBase, int threads)
+    : programIndex(program), threads(threads) {
+  const fbs::Program *source = plan.raw().programs()->Get(program);
+  launches.reserve(sizeOf(source->launches()));
+  for (uint32_t i = 0; i < sizeOf(source->launches()); ++i)
+    addLaunch(*source->launches()->Get(i), kernels, stateBase, stepBase);
+  for (size_t i = 0; i < launches.size(); ++i) {
+    bool nextParallel = i + 1 < launches.size() && launches[i + 1].parallel;
+    bool isLast = i + 1 == launches.size(); // the team waits for everyone by itself
+    launches[i].barrierAfter = !isLast && (launches[i].parallel || nextParallel);
+    if (launches[i].parallel)
+      parallelLaunches.push_back(&launches[i]);
+  }
+  shares.reset(new Share[2 * static_cast<size_t>(threads)]);
+  size_t most = 0;
+  for (const Stage &stage : stages)
+    most = std::max<size_t>(most, stage.operandCount);
+  scratch.resize(static_cast<size_t>(threads));
+  for (Scratch &one : scratch)
+    one.addresses.resize(most);
+}
+
+void Executor::addLaunch(const fbs::Launch &launch, const KernelTable &kernels,
+                         uint8_t *stateBase, uint8_t *stepBase) {
+  Launch added = {};
+  added.firstStage = static_cast<uint32_t>(stages.size());
+  added.stageCount = sizeOf(launch.stages());
+  added.units = launch.units();
+  added.chunk = std::min(launch.chunk(), std::max<int64_t>(launch.units(), 1));
+  added.chunks = added.units / added.chunk + (added.units % added.chunk != 0);
+  added.parallel = threads > 1 && added.chunks > 1;
+  for (uint32_t i = 0; i < added.stageCount; ++i)
+    addStage(*launch.stages()->Get(i), kernels, stateBase, stepBase);
+  launches.push_back(added);
+}
+
+void Executor::addStage(const fbs::Stage &stage, const KernelTable &kernels,
+                        uint8_t *stateBase, uint8_t *stepBase) {
+  Stage added = {};
+  added.kernel = kernels.functions[stage.kernel()];
+  added.firstOperand = static_cast<uint32_t>(operands.size());
+  added.operandCount = sizeOf(stage.operands());
+  added.firstParam = params.size();
+  added.unitScale = stage.unit_scale();
+  added.fixed = true;
+  for (uint32_t i = 0; i < added.operandCount; ++i) {
+    const fbs::Operand &operand = *stage.operands()->Get(i);
+    uint8_t *base = operand.space() == fbs::Space::state ? stateBase : stepBase;
+    uint8_t *address = base + operand.offset();
+    operands.push_back({address, operand.worker_stride(), operand.unit_stride()});
+    fixedAddresses.push_back(address);
+    added.fixed &= operand.worker_stride() == 0 && operand.unit_stride() == 0;
+  }
+  if (stage.params())
+    params.insert(params.end(), stage.params()->begin(), stage.params()->end());
+  stages.push_back(added);
+}
+
+void Executor::openShare(int worker, size_t parallelIndex) {
+  if (parallelIndex >= parallelLaunches.size())
+    return;
+  int64_t chunks = parallelLaunches[parallelIndex]->chunks;
+  // 128 bit: chunks may have 48 bits.
+  auto cut = [&](int w) {
+    return static_cast<int64_t>(static_cast<__int128>(chunks) * w / threads);
+  };
+  Share &share = shares[(parallelIndex % 2) * static_cast<size_t>(threads) +
+                        static_cast<size_t>(worker)];
+  share.end = cut(worker + 1);
+  share.next.store(cut(worker), std::memory_order_relaxed);
+}
+
+void Executor::runChunk(const Launch &launch, int64_t chunk, int worker) {
+  int64_t begin = chunk * launch.chunk;
+  int64_t end = std::min(begin + launch.chunk, launch.units);
+  for (uint32_t s = 0; s < launch.stageCount; ++s) {
+    const Stage &stage = stages[launch.firstStage + s];
+    void *const *addresses = fixedAddresses.data() + stage.firstOperand;
+    if (!stage.fixed) {
+      void **own = scratch[static_cast<size_t>(worker)].addresses.data();
+      for (uint32_t i = 0; i < stage.operandCount; ++i) {
+        const Operand &operand = operands[stage.firstOperand + i];
+        // Modulo 2^64 on purpose: the kernel adds begin * unitStride back.
+        uintptr_t address = reinterpret_cast<uintptr_t>(operand.address);
+        address += static_cast<uint64_t>(worker) * operand.workerStride -
+                   static_cast<uint64_t>(begin) * operand.unitStride;
+        own[i] = reinterpret_cast<void *>(address);
+      }
+      addresses = own;
+    }
+    stage.kernel(addresses, params.data() + stage.firstParam, begin * stage.unitScale,
+                 end * stage.unitScale, worker);
+  }
+}
+
+void Executor::runShared(const Launch &launch, size_t parallelIndex, int worker) {
+  Share *half = shares.get() + (parallelIndex % 2) * static_cast<size_t>(threads);
+  for (int offset = 0; offset < threads; ++offset) {
+    Share &share = half[(worker + offset) % threads];
+    for (;;) {
+      int64_t chunk = share.next.fetch_add(1, std::memory_order_relaxed);
+      if (chunk >= share.end)
+        break;
+      runChunk(launch, chunk, worker);
+    }
+  }
+  // The other half is free: everyone has left its launch, and nobody enters the next
+  // before the barrier.
+  openShare(worker, parallelIndex + 1);
+}
+
+void Executor::runLaunches(int worker) {
+  size_t parallelIndex = 0;
+  for (size_t i = 0; i < launches.size(); ++i) {
+    const Launch &launch = launches[i];
+    bool works = launch.parallel || worker == 0;
+    uint64_t beginNs = trace && works ? nowNs() : 0;
+    if (launch.parallel)
+      runShared(launch, parallelIndex++, worker);
+    else if (worker == 0)
+      for (int64_t chunk = 0; chunk < launch.chunks; ++chunk)
+        runChunk(launch, chunk, 0);
+    if (trace && works)
+      trace->record(worker, {programIndex, static_cast<uint32_t>(i), beginNs, nowNs()});
+    if (launch.barrierAfter)
+      team->barrier();
+  }
+}
+
+void Executor::run(ThreadTeam &runTeam, TraceRing *runTrace) {
+  FloatMode mode;
+  team = &runTeam;
+  trace = runTrace;
+  if (parallelLaunches.empty()) {
+    runLaunches(0); // no barrier inside, so nobody else is needed
+    return;
+  }
+  for (int worker = 0; worker < threads; ++worker)
+    openShare(worker, 0);
+  runTeam.run(
+      [](void *self, int worker) { static_cast<Executor *>(self)->runLaunches(worker); },
+      this);
+}
+
+} // namespace sluice

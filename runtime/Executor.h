@@ -1,0 +1,76 @@
+#pragma once
+// Runs a program of a plan: launches in order, each split by chunks over the team.
+// Addresses are resolved once, at creation; running allocates nothing.
+
+#include "runtime/KernelTable.h"
+#include "runtime/Plan.h"
+#include "runtime/ThreadTeam.h"
+#include "runtime/Trace.h"
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+namespace sluice {
+
+class Executor {
+public:
+  /// `program` is an index of plan.programs. The plan, the kernels and both reservations
+  /// outlive the executor.
+  Executor(const Plan &plan, uint32_t program, const KernelTable &kernels,
+           uint8_t *stateBase, uint8_t *stepBase, int threads);
+
+  /// `trace` may be null.
+  void run(ThreadTeam &team, TraceRing *trace);
+
+private:
+  struct Operand {
+    uint8_t *address; // of worker 0, unit 0
+    uint64_t workerStride, unitStride;
+  };
+  struct Stage {
+    KernelFn kernel;
+    uint32_t firstOperand, operandCount;
+    size_t firstParam;
+    int64_t unitScale;
+    bool fixed; // the addresses depend on neither worker nor chunk
+  };
+  struct Launch {
+    uint32_t firstStage, stageCount;
+    int64_t units, chunk, chunks;
+    bool parallel;     // split over the workers; else worker 0 runs it alone
+    bool barrierAfter; // the next launch may run on another worker
+  };
+  /// Chunks a worker has still to do; others take from it when they are done with theirs.
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+  struct alignas(64) Scratch {
+    std::vector<void *> addresses;
+  };
+
+  void addLaunch(const fbs::Launch &launch, const KernelTable &kernels,
+                 uint8_t *stateBase, uint8_t *stepBase);
+  void addStage(const fbs::Stage &stage, const KernelTable &kernels, uint8_t *stateBase,
+                uint8_t *stepBase);
+  void openShare(int worker, size_t parallelIndex);
+  void runLaunches(int worker);
+  void runShared(const Launch &launch, size_t parallelIndex, int worker);
+  void runChunk(const Launch &launch, int64_t chunk, int worker);
+
+  uint32_t programIndex;
+  int threads;
+  std::vector<Launch> launches;
+  std::vector<const Launch *> parallelLaunches;
+  std::vector<Stage> stages;
+  std::vector<Operand> operands;
+  std::vector<void *> fixedAddresses; // parallel to `operands`
+  std::vector<int64_t> params;
+  std::unique_ptr<Share[]> shares; // [2][threads]: launches in turn use one half
+  std::vector<Scratch> scratch;    // per worker
+  ThreadTeam *team = nullptr;
+  TraceRing *trace = nullptr;
+};
+
+} // namespace sluice

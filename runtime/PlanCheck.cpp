@@ -1,0 +1,234 @@
+#include "runtime/PlanCheck.h"
+
+#include "runtime/PlanFile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_set>
+
+namespace sluice {
+
+namespace {
+
+constexpr uint64_t maxReservation = uint64_t(1) << 46; // 64 TiB
+constexpr int maxThreads = 1024;
+constexpr int64_t maxCount = int64_t(1) << 40;
+constexpr size_t maxRank = 16;
+constexpr size_t maxNameBytes = 4096;
+
+Status broken(std::string text) {
+  return Status::damaged("plan refused: " + std::move(text));
+}
+
+std::string quoted(std::string_view name) { return "'" + std::string(name) + "'"; }
+
+bool isUsableName(std::string_view name) {
+  return !name.empty() && name.size() <= maxNameBytes &&
+         std::none_of(name.begin(), name.end(),
+                      [](char c) { return static_cast<unsigned char>(c) < 0x20; });
+}
+
+Status checkHeaderFields(const fbs::Plan &plan) {
+  if (plan.threads() < 1 || plan.threads() > maxThreads)
+    return broken("threads is " + std::to_string(plan.threads()) + ", expected 1 to " +
+                  std::to_string(maxThreads));
+  if (plan.accumulate() < 1 || plan.accumulate() > maxCount)
+    return broken("accumulate is " + std::to_string(plan.accumulate()) +
+                  ", expected at least 1");
+  if (plan.batch() < 1 || plan.batch() > maxCount)
+    return broken("batch is " + std::to_string(plan.batch()) + ", expected at least 1");
+  if (plan.state_bytes() > maxReservation || plan.step_bytes() > maxReservation)
+    return broken("a reservation is larger than 64 TiB");
+  return Status::success();
+}
+
+/// Scalars the runtime writes before a program; one it does not know would stay zero in
+/// silence.
+Status checkControl(const fbs::Plan &plan, const fbs::StateTensor &tensor) {
+  std::string_view name = viewOf(tensor.name());
+  fbs::DType expected = fbs::DType::i64;
+  if (name.starts_with("control/")) {
+    std::string_view rest = name.substr(8);
+    size_t slash = rest.rfind('/');
+    if (slash != std::string_view::npos) {
+      std::string_view group = rest.substr(0, slash), what = rest.substr(slash + 1);
+      bool groupKnown = false;
+      for (uint32_t i = 0; i < sizeOf(plan.groups()); ++i)
+        groupKnown |= viewOf(plan.groups()->Get(i)->name()) == group;
+      if (!groupKnown || (what != "lr" && what != "bc1" && what != "bc2"))
+        return broken("control " + quoted(name) + " is not one this runtime writes");
+      expected = fbs::DType::f32;
+    } else if (rest != "seed" && rest != "update" && rest != "sample" &&
+               rest != "valid") {
+      return broken("control " + quoted(name) + " is not one this runtime writes");
+    }
+  } else if (name != "step") {
+    return Status::success();
+  }
+  if (tensor.dtype() != expected ||
+      tensor.size() != dtypeSize(static_cast<DType>(expected)))
+    return broken("state " + quoted(name) + " has to be one " +
+                  std::string(dtypeName(static_cast<DType>(expected))));
+  return Status::success();
+}
+
+Status checkStateTensor(const fbs::Plan &plan, const fbs::StateTensor &tensor) {
+  std::string name = quoted(viewOf(tensor.name()));
+  if (!isUsableName(viewOf(tensor.name())))
+    return broken("a state tensor has no usable name");
+  if (tensor.dtype() < fbs::DType::MIN || tensor.dtype() > fbs::DType::MAX)
+    return broken("state " + name + " has an unknown element type");
+  if (tensor.role() < fbs::Role::MIN || tensor.role() > fbs::Role::MAX ||
+      tensor.init() < fbs::InitKind::MIN || tensor.init() > fbs::InitKind::MAX)
+    return broken("state " + name + " has an unknown role or initial value");
+  DType type = static_cast<DType>(tensor.dtype());
+  std::optional<uint64_t> bytes = tensorBytes(type, tensor.shape());
+  if (!bytes || *bytes != tensor.size())
+    return broken("state " + name + " has " + std::to_string(tensor.size()) +
+                  " bytes, which is not its shape " +
+                  (bytes ? shapeText(tensor.shape()) : std::string("(malformed)")));
+  if (tensor.offset() % dtypeSize(type) != 0 ||
+      !liesInside(tensor.offset(), tensor.size(), plan.state_bytes()))
+    return broken("state " + name + " lies at byte " + std::to_string(tensor.offset()) +
+                  ", outside the state reservation of " +
+                  std::to_string(plan.state_bytes()) + " bytes or unaligned");
+  return checkControl(plan, tensor);
+}
+
+Status checkState(const fbs::Plan &plan, VisitBudget &budget) {
+  uint32_t count = sizeOf(plan.state());
+  std::unordered_set<std::string_view> names;
+  std::vector<const fbs::StateTensor *> byOffset;
+  if (!budget.take(count))
+    return broken("its parts are shared");
+  for (uint32_t i = 0; i < count; ++i) {
+    const fbs::StateTensor *tensor = plan.state()->Get(i);
+    if (!budget.take(sizeOf(tensor->shape())) || !isAligned(tensor->shape()))
+      return broken("its parts are shared or unaligned");
+    if (Status status = checkStateTensor(plan, *tensor); !status.ok())
+      return status;
+    if (!names.insert(viewOf(tensor->name())).second)
+      return broken("two state tensors are named " + quoted(viewOf(tensor->name())));
+    if (tensor->size() > 0)
+      byOffset.push_back(tensor);
+  }
+  std::sort(byOffset.begin(), byOffset.end(),
+            [](auto *a, auto *b) { return a->offset() < b->offset(); });
+  for (size_t i = 1; i < byOffset.size(); ++i)
+    if (byOffset[i - 1]->offset() + byOffset[i - 1]->size() > byOffset[i]->offset())
+      return broken("the state tensors " + quoted(viewOf(byOffset[i - 1]->name())) +
+                    " and " + quoted(viewOf(byOffset[i]->name())) + " overlap");
+  return Status::success();
+}
+
+Status checkGroup(const fbs::Plan &plan, const fbs::ParamGroup &group) {
+  std::string name = quoted(viewOf(group.name()));
+  if (!isUsableName(viewOf(group.name())))
+    return broken("a parameter group has no usable name");
+  auto isFraction = [](double beta) { return beta >= 0.0 && beta < 1.0; };
+  if (!std::isfinite(group.lr()) || !isFraction(group.beta1()) ||
+      !isFraction(group.beta2()))
+    return broken("group " + name + " has a rate or beta out of range");
+  if (!(group.lr_scale() >= 0.0 && std::isfinite(group.lr_scale())) ||
+      !(group.warmup_scale() >= 0.0 && group.warmup_scale() <= 1e6))
+    return broken("group " + name + " has a scale out of range");
+  if (group.schedule() < fbs::ScheduleKind::MIN ||
+      group.schedule() > fbs::ScheduleKind::MAX)
+    return broken("group " + name + " has an unknown schedule");
+  if (group.warmup_steps() < 0 || group.warmup_steps() > maxCount ||
+      group.total_steps() < 0 || group.total_steps() > maxCount ||
+      (group.schedule() != fbs::ScheduleKind::constant && group.total_steps() == 0))
+    return broken("group " + name + " has a schedule of impossible length");
+  (void)plan;
+  return Status::success();
+}
+
+Status checkGroups(const fbs::Plan &plan, VisitBudget &budget) {
+  std::unordered_set<std::string_view> names, parameters, members;
+  for (uint32_t i = 0; i < sizeOf(plan.state()); ++i)
+    parameters.insert(viewOf(plan.state()->Get(i)->name()));
+  for (uint32_t i = 0; i < sizeOf(plan.groups()); ++i) {
+    const fbs::ParamGroup *group = plan.groups()->Get(i);
+    if (!budget.take(1 + sizeOf(group->members())))
+      return broken("its parts are shared");
+    if (Status status = checkGroup(plan, *group); !status.ok())
+      return status;
+    if (!names.insert(viewOf(group->name())).second)
+      return broken("two groups are named " + quoted(viewOf(group->name())));
+    for (uint32_t m = 0; m < sizeOf(group->members()); ++m) {
+      std::string_view member = viewOf(group->members()->Get(m));
+      if (!isUsableName(member) || (!parameters.contains(member) &&
+                                    !parameters.contains("param/" + std::string(member))))
+        return broken(
+            "group " + quoted(viewOf(group->name())) +
+            " has a member the state does not have: " + quoted(member.substr(0, 200)));
+      if (!members.insert(member).second)
+        return broken(quoted(member) + " is a member of two groups");
+    }
+  }
+  return Status::success();
+}
+
+Status checkKernelsAndImages(const fbs::Plan &plan, SegmentRange range,
+                             VisitBudget &budget) {
+  bool needsCode = false;
+  if (!budget.take(sizeOf(plan.kernels())) || !budget.take(sizeOf(plan.images())))
+    return broken("its parts are shared");
+  for (uint32_t i = 0; i < sizeOf(plan.kernels()); ++i) {
+    const fbs::Kernel *kernel = plan.kernels()->Get(i);
+    if (!isUsableName(viewOf(kernel->name())))
+      return broken("kernel " + std::to_string(i) + " has no usable name");
+    needsCode |= kernel->generated();
+  }
+  if (needsCode && sizeOf(plan.images()) == 0)
+    return broken("it has generated kernels, but no code");
+  std::unordered_set<std::string_view> levels;
+  for (uint32_t i = 0; i < sizeOf(plan.images()); ++i) {
+    const fbs::CodeImage *image = plan.images()->Get(i);
+    std::string name = "code for " + quoted(viewOf(image->level()).substr(0, 64));
+    if (!levels.insert(viewOf(image->level())).second)
+      return broken(name + " is there twice");
+    if (image->offset() % planPageBytes != 0 || image->offset() < range.begin ||
+        !liesInside(image->offset(), image->size(), range.end))
+      return broken(name + " lies at byte " + std::to_string(image->offset()) +
+                    ", outside the file or across a page");
+  }
+  return Status::success();
+}
+
+} // namespace
+
+std::optional<uint64_t> tensorBytes(DType type,
+                                    const flatbuffers::Vector<int64_t> *shape) {
+  if (sizeOf(shape) > maxRank)
+    return std::nullopt;
+  bool empty = false;
+  for (uint32_t i = 0; i < sizeOf(shape); ++i) {
+    if (shape->Get(i) < 0)
+      return std::nullopt;
+    empty |= shape->Get(i) == 0;
+  }
+  if (empty)
+    return 0;
+  uint64_t bytes = dtypeSize(type);
+  for (uint32_t i = 0; i < sizeOf(shape); ++i)
+    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(shape->Get(i)), &bytes))
+      return std::nullopt;
+  return bytes <= maxReservation ? std::optional(bytes) : std::nullopt;
+}
+
+Status checkPlan(const fbs::Plan &plan, SegmentRange segments) {
+  VisitBudget budget(segments.begin);
+  Status status = checkHeaderFields(plan);
+  if (status.ok())
+    status = checkState(plan, budget);
+  if (status.ok())
+    status = checkGroups(plan, budget);
+  if (status.ok())
+    status = checkKernelsAndImages(plan, segments, budget);
+  if (status.ok())
+    status = checkPrograms(plan, budget);
+  return status;
+}
+
+} // namespace sluice

@@ -1,0 +1,100 @@
+#include "runtime/Reservation.h"
+
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+#include <utility>
+
+namespace sluice {
+
+constexpr uint64_t hugePageBytes = 2 << 20;
+
+Reservation &Reservation::operator=(Reservation &&other) noexcept {
+  if (this == &other)
+    return *this;
+  reset();
+  memory = std::exchange(other.memory, nullptr);
+  size = std::exchange(other.size, 0);
+  owner = std::exchange(other.owner, Owner::caller);
+  hooks = other.hooks;
+  mapping = std::exchange(other.mapping, nullptr);
+  mappingBytes = other.mappingBytes;
+  return *this;
+}
+
+void Reservation::reset() {
+  if (owner == Owner::system && mapping)
+    munmap(mapping, mappingBytes);
+  if (owner == Owner::hooks && memory)
+    hooks.release(memory, size, hooks.user);
+  memory = nullptr;
+  mapping = nullptr;
+}
+
+static Status noMemory(const char *what, uint64_t bytes) {
+  return Status::doesNotFit("the " + std::string(what) + " reservation of " +
+                            std::to_string(bytes) +
+                            " bytes does not fit in the memory of this machine; compile "
+                            "with a smaller --memory or batch");
+}
+
+/// Linux promises more memory than there is and ends the process later; this refuses what
+/// cannot ever fit.
+static bool exceedsMachine(uint64_t bytes) {
+  struct sysinfo info = {};
+  if (sysinfo(&info) != 0)
+    return false;
+  uint64_t total = (uint64_t(info.totalram) + info.totalswap) * info.mem_unit;
+  return bytes > total;
+}
+
+Result<Reservation> Reservation::make(const char *what, uint64_t bytes, LentMemory lent,
+                                      const AllocatorHooks &hooks) {
+  Reservation result;
+  result.size = bytes;
+  if (lent.data) {
+    if (reinterpret_cast<uintptr_t>(lent.data) % reservationAlignment != 0)
+      return Status::usage("the memory given for the " + std::string(what) +
+                           " reservation is not aligned to " +
+                           std::to_string(reservationAlignment) + " bytes");
+    if (lent.bytes < bytes)
+      return Status::doesNotFit("the memory given for the " + std::string(what) +
+                                " reservation has " + std::to_string(lent.bytes) +
+                                " bytes, the plan needs " + std::to_string(bytes));
+    result.memory = static_cast<uint8_t *>(lent.data);
+    return result;
+  }
+  if (hooks.allocate) {
+    result.owner = Owner::hooks;
+    result.hooks = hooks;
+    size_t asked = bytes > 0 ? bytes : reservationAlignment;
+    result.size = asked;
+    result.memory =
+        static_cast<uint8_t *>(hooks.allocate(asked, reservationAlignment, hooks.user));
+    if (!result.memory)
+      return Status::doesNotFit("the allocator given has no " + std::to_string(asked) +
+                                " bytes for the " + what + " reservation");
+    if (reinterpret_cast<uintptr_t>(result.memory) % reservationAlignment != 0)
+      return Status::usage("the allocator given returns memory that is not aligned to " +
+                           std::to_string(reservationAlignment) + " bytes");
+    return result;
+  }
+  if (exceedsMachine(bytes))
+    return noMemory(what, bytes);
+  // Whole huge pages where they pay: products walk megabytes of weights.
+  uint64_t alignment = bytes >= 2 * hugePageBytes ? hugePageBytes : 4096;
+  result.owner = Owner::system;
+  result.mappingBytes = (bytes + 2 * alignment - 1) / alignment * alignment;
+  void *mapped = mmap(nullptr, result.mappingBytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED)
+    return noMemory(what, bytes);
+  result.mapping = mapped;
+  uint64_t address = reinterpret_cast<uintptr_t>(mapped);
+  uint64_t aligned = (address + alignment - 1) / alignment * alignment;
+  result.memory = static_cast<uint8_t *>(mapped) + (aligned - address);
+  if (alignment == hugePageBytes)
+    (void)madvise(result.memory, bytes, MADV_HUGEPAGE);
+  return result;
+}
+
+} // namespace sluice
