@@ -41,7 +41,7 @@ private:
 };
 
 /// Pairs of overlapping blocks up to which a GapFitter is affordable (8 bytes each).
-constexpr int64_t maxGapFitPairs = 12'000'000;
+constexpr int64_t maxGapFitPairs = 20'000'000;
 
 /// CSR list of the overlaps in time: neighbors of block b are [begin[b], begin[b + 1]).
 void listOverlaps(const PlacementModel &model, std::vector<int64_t> &begin,

@@ -18,9 +18,26 @@ constexpr KeyName keys[] = {{PlacementKey::Lifetime, "lifetime"},
                             {PlacementKey::Size, "size"},
                             {PlacementKey::Start, "start"}};
 
+struct GapOrder {
+  PlacementKey key;
+  GapRule rule;
+  const char *name;
+};
+/// The best on large random problems come first, as the pair budget may end the list
+/// there.
+constexpr GapOrder gapOrders[] = {
+    {PlacementKey::Size, GapRule::Lowest, "first fit by size"},
+    {PlacementKey::Area, GapRule::Smallest, "best fit by area"},
+    {PlacementKey::Area, GapRule::Lowest, "first fit by area"},
+    {PlacementKey::Lifetime, GapRule::Smallest, "best fit by lifetime"},
+    {PlacementKey::Lifetime, GapRule::Lowest, "first fit by lifetime"},
+    {PlacementKey::Size, GapRule::Smallest, "best fit by size"},
+    {PlacementKey::Start, GapRule::Smallest, "best fit by start"},
+    {PlacementKey::Start, GapRule::Lowest, "first fit by start"}};
+
 /// Overlapping pairs visited by all gap-fitting orders together; orders beyond are not
 /// tried.
-constexpr int64_t gapFitPairBudget = 400'000'000;
+constexpr int64_t gapFitPairBudget = 150'000'000;
 
 /// The best placement so far and the peak at which to stop.
 struct Incumbent {
@@ -62,19 +79,17 @@ void tryGapFitting(const PlacementModel &model, const PlacementModel &reversed,
   // Without another way (fixed offsets), a first order is always afforded.
   if (best.done() || (!model.anyFixed && model.overlapPairs > maxGapFitPairs))
     return;
-  GapFitter forward(model), backward(reversed);
+  GapFitter fitter(model); // serves both directions: neighbors are the same in either
   int64_t budget = gapFitPairBudget;
-  for (GapRule rule : {GapRule::Smallest, GapRule::Lowest})
-    for (const KeyName &key : keys)
-      for (bool mirrored : {false, true}) {
-        if (best.done() || (budget <= 0 && best.peak != INT64_MAX))
-          return;
-        budget -= 2 * model.overlapPairs;
-        auto &fitter = mirrored ? backward : forward;
-        auto order = placementOrder(mirrored ? reversed : model, key.key);
-        best.offer(fitter.place(order, rule), std::string("gap fit by ") + key.name +
-                                                  (mirrored ? ", reversed" : ""));
-      }
+  for (const GapOrder &entry : gapOrders)
+    for (bool mirrored : {false, true}) {
+      if (best.done() || (budget <= 0 && best.peak != INT64_MAX))
+        return;
+      budget -= 2 * model.overlapPairs;
+      auto order = placementOrder(mirrored ? reversed : model, entry.key);
+      best.offer(fitter.place(order, entry.rule),
+                 std::string(entry.name) + (mirrored ? ", reversed" : ""));
+    }
 }
 
 /// Narrows [proved bound, best peak] by exact searches. True when the best peak is proved

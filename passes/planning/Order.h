@@ -21,8 +21,9 @@ struct OrderProblem {
     int64_t workspaceBytes = 0; ///< live during this node only
     std::vector<int32_t>
         after; ///< nodes that must come before, for hazards that are not values
-    /// (input, output): the output may take the input's bytes when this node is the
-    /// input's last reader.
+    /// (input, output): the output takes the input's bytes when this node is the input's
+    /// last reader; each value in at most one pair. To be exact the output must not be
+    /// larger than the input.
     std::vector<std::pair<int32_t, int32_t>> inPlace;
   };
   std::vector<Value> values;
