@@ -5,13 +5,13 @@
 // The domain of a region is the shape that every value in it maps onto: each dimension of
 // a value is a dimension of the domain, or absent (size 1, dropped by a reduction, not
 // yet broadcast). Domain dimensions that all accesses treat alike are collapsed, so what
-// is left is one of four ways to walk (`*` are the unit's dimensions):
+// is left is one of four ways to walk (`*`: the dimensions whose index a unit fixes):
 //
-//   Flat      [N]                      no reduction; a unit is 4096 consecutive elements
-//   Rows      [*..., C]                reductions over C (softmax, layer norm, a whole
-//   tensor); a unit is a row Columns   [*..., R, *..., C]       reductions over R (bias
-//   gradients); a unit is 64 columns of C, all of R Channels  [*..., R0, *..., R1]
-//   reductions over R0 and R1 (batch norm); a unit is one channel
+//   Flat      [N]                  no reduction; a unit is 4096 consecutive elements
+//   Rows      [*..., C]            reductions over C (softmax, layer norm); a unit is a
+//   row Columns   [*..., R, *..., C]   reductions over R (bias gradients, softmax along a
+//                                  middle axis); a unit is 64 columns of C, all of R
+//   Channels  [*..., R0, *..., R1] reductions over R0 and R1 (batch norm)
 //
 // A unit makes several passes over its data: a pass ends where the result of a reduction
 // is first needed.
@@ -25,7 +25,8 @@
 
 namespace sluice {
 
-enum class RegionKind { Flat, Rows, Columns, Channels };
+/// How a kernel goes through its domain.
+enum class WalkKind { Flat, Rows, Columns, Channels };
 
 /// A set of domain dimensions: bit i is dimension i.
 using DimMask = uint32_t;
@@ -34,40 +35,51 @@ using DimMask = uint32_t;
 struct RegionValue {
   DimMask shape = 0;   // dimensions that its type has
   DimMask support = 0; // dimensions along which its elements differ
-  bool inner = false;  // differs within a unit's walk; otherwise computed once per unit
-  int pass = -1; // inner: pass in which it can be computed; else: pass after which it is
-                 // known (-1: at once)
+  bool inner = false;  // differs within a unit's walk; else computed once per unit
+  int pass =
+      -1; // inner: first pass that can compute it; else: it is known after this one
+};
+
+/// A value that a later pass needs and that is not computed again.
+struct KeptValue {
+  int slot = -1; // of the scratch; -1: it is an output, read it back
+  int pass = 0;  // the one that computes it
 };
 
 struct RegionDomain {
   static constexpr int64_t flatUnit = 4096;   // elements of a unit of a Flat region
   static constexpr int64_t stripColumns = 64; // columns of a unit of a Columns region
-  static constexpr int64_t blockRows =
-      64; // rows summed before they are added to the total (Columns)
+  static constexpr int64_t blockRows = 64;    // rows added up before joining the total
 
-  RegionKind kind = RegionKind::Flat;
+  WalkKind kind = WalkKind::Flat;
   llvm::SmallVector<int64_t> dims;      // collapsed, outermost first; empty for a scalar
-  llvm::SmallVector<unsigned> unitDims; // those whose index a unit fixes (Columns: it
-                                        // also fixes a strip of the last)
-  int rowDim = -1; // R or R0: walked one index at a time inside a unit
+  llvm::SmallVector<unsigned> unitDims; // Columns: a unit also fixes a strip of the last
+  int rowDim = -1;                      // R or R0: walked index by index inside a unit
   DimMask reduced = 0;
   int64_t units = 0; // the launch's units
   int64_t chunk = 1; // units per chunk
-  int passes = 1;
+  int passes = 0;
+  int64_t slotBytes = 0;    // of one kept value
   int64_t scratchBytes = 0; // per worker; 0: the kernel takes no workspace operand
 
-  llvm::SmallVector<mlir::Value> inputs;  // values from outside, in order of first use
-  llvm::SmallVector<mlir::Value> outputs; // results used outside, in order
+  llvm::SmallVector<mlir::Value> inputs;           // from outside, in order of first use
+  llvm::SmallVector<mlir::Value> outputs;          // results used outside, in block order
   llvm::DenseMap<mlir::Value, RegionValue> values; // results of the operations in the set
   llvm::DenseMap<mlir::OpOperand *, RegionValue>
-      leaves;                            // uses of inputs, constants and iotas
-  llvm::DenseMap<mlir::Value, int> kept; // read again in a later pass, from this slot of
-                                         // the scratch (-1: from the output)
+      leaves;                                      // uses of inputs, constants, iotas
+  llvm::DenseMap<mlir::OpOperand *, int> lastRead; // leaf -> last pass that reads it
+  llvm::DenseMap<mlir::Value, KeptValue> kept;
+  llvm::DenseMap<mlir::Value, DimMask>
+      samples; // random numbers -> dimensions of the sample
 
   int64_t elements() const;
   int64_t columns() const { return dims.empty() ? 1 : dims.back(); }
-  /// The dimensions that a unit walks: those that are not the same for all of it.
+  DimMask allDims() const;
+  DimMask lastDim() const { return dims.empty() ? 0 : DimMask{1} << (dims.size() - 1); }
+  /// The dimensions that a unit walks through, one element or vector after the other.
   DimMask innerDims() const;
+  /// An operand's place, whether it comes from outside or from the set.
+  RegionValue operand(mlir::OpOperand &use) const;
 };
 
 /// Decides whether `ops`, operations of one block in block order, can be one kernel, and
