@@ -82,6 +82,9 @@ Status checkStateTensor(const fbs::Plan &plan, const fbs::StateTensor &tensor) {
       tensor.init() < fbs::InitKind::MIN || tensor.init() > fbs::InitKind::MAX)
     return broken("state " + name + " has an unknown role or initial value");
   DType type = static_cast<DType>(tensor.dtype());
+  if (tensor.init() == fbs::InitKind::fill && !isFloat(type) &&
+      !(std::abs(tensor.fill()) <= 0x1p53))
+    return broken("state " + name + " is filled with no integer");
   std::optional<uint64_t> bytes = tensorBytes(type, tensor.shape());
   if (!bytes || *bytes != tensor.size())
     return broken("state " + name + " has " + std::to_string(tensor.size()) +

@@ -40,6 +40,8 @@ public:
 
   uint8_t *data() const { return memory; }
   uint64_t bytes() const { return size; }
+  /// Mapped by make(), so every byte that was never written is 0.
+  bool isFresh() const { return owner == Owner::system; }
 
 private:
   enum class Owner { caller, hooks, system };

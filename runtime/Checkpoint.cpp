@@ -1,0 +1,244 @@
+#include "runtime/Checkpoint.h"
+
+#include "runtime/Safetensors.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+
+namespace sluice {
+
+namespace fs = std::filesystem;
+
+constexpr char formatName[] = "sluice-checkpoint-1";
+constexpr std::string_view namePrefix = "step-", nameSuffix = ".safetensors";
+
+static std::string fileName(int64_t step) {
+  char text[64];
+  std::snprintf(text, sizeof text, "step-%08lld.safetensors",
+                static_cast<long long>(step));
+  return text;
+}
+
+static std::optional<int64_t> parseInteger(std::string_view text) {
+  int64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0)
+    return std::nullopt;
+  return value;
+}
+
+static std::optional<int64_t> stepOfName(std::string_view name) {
+  if (name.size() < namePrefix.size() + nameSuffix.size() + 8 ||
+      !name.starts_with(namePrefix) || !name.ends_with(nameSuffix))
+    return std::nullopt;
+  name.remove_prefix(namePrefix.size());
+  name.remove_suffix(nameSuffix.size());
+  return parseInteger(name);
+}
+
+std::vector<int64_t> listCheckpoints(const std::string &folder) {
+  std::vector<int64_t> steps;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error))
+    if (auto step = stepOfName(it->path().filename().string()))
+      steps.push_back(*step);
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+static std::string textOf(const flatbuffers::String *text) {
+  return std::string(viewOf(text));
+}
+
+/// Removes what is older than the newest `keep` up to `step`, and files an interrupted
+/// save has left.
+static void removeOld(const std::string &folder, int64_t step, int keep) {
+  std::error_code error;
+  int seen = 0;
+  for (int64_t other : listCheckpoints(folder))
+    if (other <= step && ++seen > std::max(keep, 1))
+      fs::remove(fs::path(folder) / fileName(other), error);
+  std::vector<fs::path> leftovers;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    std::string name = it->path().filename().string();
+    size_t mark = name.find(".tmp-");
+    if (mark != std::string::npos && stepOfName(name.substr(0, mark)))
+      leftovers.push_back(it->path());
+  }
+  for (const fs::path &path : leftovers)
+    fs::remove(path, error);
+}
+
+Result<std::string> saveCheckpoint(const Session &session, const std::string &folder,
+                                   const CheckpointOptions &options) {
+  if (session.pendingMicroBatches() > 0)
+    return Status::usage(std::to_string(session.pendingMicroBatches()) + " of " +
+                         std::to_string(session.plan().accumulate()) +
+                         " micro-batches of the window are done; flush before saving");
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    return Status::refused("cannot create the folder '" + folder +
+                           "': " + error.message());
+  const fbs::Plan &plan = session.plan().raw();
+  std::vector<TensorToWrite> tensors;
+  for (uint32_t i = 0; i < sizeOf(plan.state()); ++i) {
+    const fbs::StateTensor *tensor = plan.state()->Get(i);
+    if (!tensor->saved())
+      continue;
+    TensorToWrite out;
+    out.name = textOf(tensor->name());
+    out.dtype = static_cast<DType>(tensor->dtype());
+    if (tensor->shape())
+      out.shape.assign(tensor->shape()->begin(), tensor->shape()->end());
+    out.data = session.state(out.name).data();
+    out.bytes = tensor->size();
+    tensors.push_back(std::move(out));
+  }
+  std::sort(tensors.begin(), tensors.end(),
+            [](const auto &a, const auto &b) { return a.name < b.name; });
+  Metadata metadata = {{"format", formatName},
+                       {"model_name", textOf(plan.model_name())},
+                       {"model_hash", textOf(plan.model_hash())},
+                       {"spec_hash", textOf(plan.spec_hash())},
+                       {"step", std::to_string(session.updates())},
+                       {"samples", std::to_string(session.samples())},
+                       {"seed", std::to_string(session.seed())}};
+  std::string path = (fs::path(folder) / fileName(session.updates())).string();
+  Status status = writeSafetensors(path, tensors, metadata, options.observer);
+  if (!status.ok())
+    return status;
+  removeOld(folder, session.updates(), options.keep);
+  return path;
+}
+
+namespace {
+
+struct Progress {
+  int64_t step = 0, samples = 0;
+  uint64_t seed = 0;
+};
+
+Result<Progress> progressOf(const SafetensorsFile &file) {
+  auto text = [&](const char *key) {
+    auto found = file.metadata().find(key);
+    return found == file.metadata().end() ? std::string() : found->second;
+  };
+  if (text("format") != formatName || !file.hasChecksum())
+    return Status::damaged("'" + file.name() + "' is no checkpoint: its format is '" +
+                           text("format") + "', expected '" + formatName +
+                           "' with a checksum (weights alone: --weights)");
+  std::optional<int64_t> step = parseInteger(text("step")),
+                         samples = parseInteger(text("samples"));
+  std::string seedText = text("seed");
+  uint64_t seed = 0;
+  auto parsed = std::from_chars(seedText.data(), seedText.data() + seedText.size(), seed);
+  if (!step || !samples || parsed.ec != std::errc())
+    return Status::damaged("'" + file.name() +
+                           "' is damaged: its counters are unreadable");
+  return Progress{*step, *samples, seed};
+}
+
+/// Whole: parsed, checksum right, counters there.
+Result<SafetensorsFile> openWhole(const std::string &path) {
+  auto file = SafetensorsFile::open(path);
+  if (!file)
+    return file.status();
+  if (Status status = file->verifyChecksum(); !status.ok())
+    return status;
+  if (auto progress = progressOf(*file); !progress)
+    return progress.status();
+  return file;
+}
+
+/// Adds to a list of at most 12 lines.
+void addLine(std::vector<std::string> &lines, std::string line) {
+  if (lines.size() < 12)
+    lines.push_back(std::move(line));
+  else if (lines.size() == 12)
+    lines.push_back("...");
+}
+
+std::vector<std::string> differences(const Plan &plan, const SafetensorsFile &file) {
+  std::vector<std::string> lines;
+  for (uint32_t i = 0; i < sizeOf(plan.raw().state()); ++i) {
+    const fbs::StateTensor *tensor = plan.raw().state()->Get(i);
+    if (!tensor->saved())
+      continue;
+    std::string name = textOf(tensor->name());
+    const TensorEntry *entry = file.find(name);
+    if (!entry) {
+      addLine(lines, "'" + name + "' is missing in the checkpoint");
+      continue;
+    }
+    std::string expected = shapeText(tensor->shape()),
+                found = shapeText(std::span(entry->shape));
+    DType type = static_cast<DType>(tensor->dtype());
+    if (entry->dtype != type || expected != found)
+      addLine(lines, "'" + name + "' is " + std::string(dtypeName(entry->dtype)) + found +
+                         ", the plan expects " + std::string(dtypeName(type)) + expected);
+  }
+  for (const TensorEntry &entry : file.tensors()) {
+    const fbs::StateTensor *tensor = plan.state(entry.name);
+    if (!tensor || !tensor->saved())
+      addLine(lines, "'" + entry.name + "' is not in the plan");
+  }
+  return lines;
+}
+
+Result<CheckpointInfo> restore(Session &session, const SafetensorsFile &file,
+                               std::vector<std::string> notes) {
+  std::vector<std::string> lines = differences(session.plan(), file);
+  if (!lines.empty()) {
+    std::string text = "checkpoint '" + file.name() + "' is of another model:";
+    for (const std::string &line : lines)
+      text += "\n  " + line;
+    return Status::refused(text);
+  }
+  Progress progress = *progressOf(file);
+  for (const TensorEntry &entry : file.tensors()) {
+    Status status = session.writeState(entry.name, file.data(entry).data(), entry.bytes);
+    if (!status.ok())
+      return status;
+  }
+  session.resumeAt(progress.step, progress.samples, progress.seed);
+  auto specHash = file.metadata().find("spec_hash");
+  if (specHash != file.metadata().end() &&
+      specHash->second != textOf(session.plan().raw().spec_hash()))
+    notes.push_back("checkpoint '" + file.name() +
+                    "' was made under another spec; the plan's own applies from here");
+  return CheckpointInfo{file.name(), progress.step, progress.samples, std::move(notes)};
+}
+
+} // namespace
+
+Result<CheckpointInfo> loadCheckpoint(Session &session, const std::string &folderOrFile) {
+  std::error_code error;
+  if (!fs::is_directory(folderOrFile, error)) {
+    auto file = openWhole(folderOrFile);
+    if (!file)
+      return file.status();
+    return restore(session, *file, {});
+  }
+  std::vector<std::string> notes;
+  for (int64_t step : listCheckpoints(folderOrFile)) {
+    auto file = openWhole((fs::path(folderOrFile) / fileName(step)).string());
+    if (file)
+      return restore(session, *file, std::move(notes));
+    notes.push_back("skipped: " + file.status().message);
+  }
+  if (notes.empty())
+    return Status::refused("there is no checkpoint in '" + folderOrFile + "'");
+  std::string text = "no checkpoint in '" + folderOrFile + "' is whole:";
+  for (const std::string &note : notes)
+    text += "\n  " + note;
+  return Status::damaged(text);
+}
+
+} // namespace sluice

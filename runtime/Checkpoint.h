@@ -1,0 +1,42 @@
+#pragma once
+// Checkpoints: DIR/step-00000010.safetensors, one file per checkpoint, written
+// atomically. It holds every saved state tensor under its logical name; what was lost
+// with a process is the window of micro-batches since the last update.
+
+#include "runtime/AtomicFile.h"
+#include "runtime/Session.h"
+
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+struct CheckpointOptions {
+  int keep = 2; // newest files kept, the one just written included
+  AtomicFile::Observer observer;
+};
+
+/// Writes the session's state; older checkpoints beyond `keep` are removed only when the
+/// new one is on the disk. Refused inside a window of accumulated micro-batches (flush
+/// first). Gives the path.
+Result<std::string> saveCheckpoint(const Session &session, const std::string &folder,
+                                   const CheckpointOptions &options = {});
+
+struct CheckpointInfo {
+  std::string path;
+  int64_t updates = 0;
+  int64_t samples = 0;
+  std::vector<std::string>
+      notes; // damaged files that were skipped, other differences worth a line
+};
+
+/// Restores the newest checkpoint of the folder (or the file) that is whole, bit for bit.
+/// One that is whole but of another model is refused with the names that differ, and the
+/// session is left as it was.
+Result<CheckpointInfo> loadCheckpoint(Session &session, const std::string &folderOrFile);
+
+/// Step numbers of the checkpoints in a folder, newest first, whole or not; empty when
+/// there is no such folder.
+std::vector<int64_t> listCheckpoints(const std::string &folder);
+
+} // namespace sluice

@@ -1,0 +1,305 @@
+#include "runtime/Session.h"
+
+#include "runtime/Schedule.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace sluice {
+
+static constexpr std::string_view programNames[5] = {"step", "micro", "update", "eval",
+                                                     "infer"};
+
+Result<std::unique_ptr<Session>> Session::create(PlanPtr plan, SessionOptions options) {
+  std::unique_ptr<Session> session(new Session);
+  session->planPtr = std::move(plan);
+  session->options = std::move(options);
+  if (Status status = session->setUp(); !status.ok())
+    return status;
+  return session;
+}
+
+Status Session::setUp() {
+  int threads = options.threads > 0 ? options.threads : planPtr->threads();
+  if (threads > planPtr->threads())
+    return Status::usage(std::to_string(threads) + " threads asked for, the plan has " +
+                         "workspace for " + std::to_string(planPtr->threads()) +
+                         "; compile with --threads " + std::to_string(threads));
+  auto level = chooseLevel(*planPtr, options.level);
+  if (!level)
+    return level.status();
+  auto table = bindKernels(*planPtr, *level, options.resolver);
+  if (!table)
+    return table.status();
+  kernels = std::move(*table);
+  if (Status status = reserve(); !status.ok())
+    return status;
+  auto newTeam = ThreadTeam::create(threads);
+  if (!newTeam)
+    return newTeam.status();
+  team = std::move(*newTeam);
+  if (options.traceEvents > 0)
+    ring = std::make_unique<TraceRing>(threads, options.traceEvents);
+  seedValue = options.seed.value_or(planPtr->raw().seed());
+  loadPrograms();
+  findControls();
+  return initialState();
+}
+
+Status Session::reserve() {
+  PlanMemory memory = planPtr->memory();
+  auto state =
+      Reservation::make("state", memory.stateBytes, options.state, options.allocator);
+  if (!state)
+    return state.status();
+  stateMemory = std::move(*state);
+  auto step =
+      Reservation::make("step", memory.stepBytes, options.step, options.allocator);
+  if (!step)
+    return step.status();
+  stepMemory = std::move(*step);
+  if (options.stepPattern)
+    std::memset(stepMemory.data(), *options.stepPattern, memory.stepBytes);
+  return Status::success();
+}
+
+void Session::findScalars(LoadedProgram &loaded) {
+  const auto *outputs = loaded.program->outputs();
+  for (uint32_t o = 0; o < sizeOf(outputs); ++o) {
+    const fbs::Port *port = outputs->Get(o);
+    if (port->dtype() != fbs::DType::f32 || port->size() != sizeof(float))
+      continue;
+    uint8_t *base =
+        port->space() == fbs::Space::state ? stateMemory.data() : stepMemory.data();
+    const float *value = reinterpret_cast<const float *>(base + port->offset());
+    if (viewOf(port->name()) == "loss_sum")
+      loaded.lossSum = value;
+    else if (viewOf(port->name()) == "loss_count")
+      loaded.lossCount = value;
+    else if (viewOf(port->name()) == "grad_norm")
+      loaded.gradNorm = value;
+  }
+}
+
+void Session::loadPrograms() {
+  const fbs::Plan &raw = planPtr->raw();
+  for (uint32_t i = 0; i < sizeOf(raw.programs()); ++i) {
+    const fbs::Program *program = raw.programs()->Get(i);
+    for (size_t kind = 0; kind < programs.size(); ++kind) {
+      if (viewOf(program->name()) != programNames[kind])
+        continue;
+      programs[kind].program = program;
+      programs[kind].executor = std::make_unique<Executor>(
+          *planPtr, i, kernels, stateMemory.data(), stepMemory.data(), team->size());
+      findScalars(programs[kind]);
+    }
+  }
+}
+
+Result<Session::LoadedProgram *> Session::find(ProgramKind kind) {
+  LoadedProgram &loaded = programs[kind];
+  if (loaded.program)
+    return &loaded;
+  std::string list;
+  for (const std::string &name : planPtr->programNames())
+    list += (list.empty() ? "'" : ", '") + name + "'";
+  return Status::usage("the plan has no program '" + std::string(programNames[kind]) +
+                       "'; it has " + list);
+}
+
+Status Session::feed(const LoadedProgram &loaded, const Batch &batch,
+                     int64_t firstSample) {
+  const auto *inputs = loaded.program->inputs();
+  if (batch.data.size() != sizeOf(inputs))
+    return Status::usage("program '" + std::string(viewOf(loaded.program->name())) +
+                         "' has " + std::to_string(sizeOf(inputs)) + " inputs, " +
+                         std::to_string(batch.data.size()) + " are given");
+  if (batch.count < 1 || batch.count > planPtr->batch())
+    return Status::usage("a batch has 1 to " + std::to_string(planPtr->batch()) +
+                         " samples, " + std::to_string(batch.count) + " are given");
+  lastProgram = nullptr;
+  if (options.stepPattern)
+    std::memset(stepMemory.data(), *options.stepPattern, planPtr->memory().stepBytes);
+  for (uint32_t i = 0; i < sizeOf(inputs); ++i) {
+    const fbs::Port *port = inputs->Get(i);
+    Status status =
+        copyInput(*port, batch.data[i], batch.count, planPtr->batch(), firstSample,
+                  options.inputs, stepMemory.data() + port->offset());
+    if (!status.ok())
+      return status;
+  }
+  return Status::success();
+}
+
+double Session::rateOf(const GroupControls &group) const {
+  return group.hasFixedRate ? group.fixedRate : learningRate(*group.group, updatesDone);
+}
+
+void Session::writeControls(int64_t firstSample, int64_t valid) {
+  auto set = [](int64_t *place, int64_t value) {
+    if (place)
+      *place = value;
+  };
+  set(controls.seed, static_cast<int64_t>(seedValue));
+  set(controls.update, updatesDone);
+  set(controls.sample, firstSample);
+  set(controls.valid, valid);
+  for (GroupControls &group : controls.groups) {
+    if (group.lr)
+      *group.lr = static_cast<float>(rateOf(group));
+    if (group.bc1)
+      *group.bc1 = static_cast<float>(biasCorrection(group.group->beta1(), updatesDone));
+    if (group.bc2)
+      *group.bc2 = static_cast<float>(biasCorrection(group.group->beta2(), updatesDone));
+  }
+}
+
+void Session::execute(LoadedProgram &loaded, int64_t valid) {
+  loaded.executor->run(*team, ring.get());
+  lastProgram = &loaded;
+  lastValid = valid;
+}
+
+void Session::update(LoadedProgram &loaded, StepResult &result) {
+  ++updatesDone;
+  if (controls.step)
+    *controls.step = updatesDone;
+  pending = 0;
+  result.updated = true;
+  result.windowLossSum = windowLossSum;
+  result.windowLossCount = windowLossCount;
+  if (loaded.gradNorm)
+    result.gradNorm = *loaded.gradNorm;
+  windowLossSum = windowLossCount = 0;
+}
+
+Status Session::step(const Batch &batch, StepResult &result) {
+  result = {};
+  bool accumulates = planPtr->accumulate() > 1;
+  auto loaded = find(accumulates ? microProgram : stepProgram);
+  if (!loaded)
+    return loaded.status();
+  if (Status status = feed(**loaded, batch, batch.firstSample); !status.ok())
+    return status;
+  writeControls(batch.firstSample, batch.count);
+  execute(**loaded, batch.count);
+  samplesDone = batch.firstSample + batch.count;
+  result.lossSum = *(*loaded)->lossSum;
+  result.lossCount = *(*loaded)->lossCount;
+  windowLossSum += result.lossSum;
+  windowLossCount += result.lossCount;
+  result.windowLossSum = windowLossSum;
+  result.windowLossCount = windowLossCount;
+  if (!accumulates) {
+    update(**loaded, result);
+    return Status::success();
+  }
+  if (++pending < planPtr->accumulate())
+    return Status::success();
+  StepResult ofWindow;
+  Status status = flush(ofWindow);
+  ofWindow.lossSum = result.lossSum;
+  ofWindow.lossCount = result.lossCount;
+  result = ofWindow;
+  return status;
+}
+
+Status Session::flush(StepResult &result) {
+  result = {};
+  if (pending == 0)
+    return Status::success();
+  auto loaded = find(updateProgram);
+  if (!loaded)
+    return loaded.status();
+  if (options.stepPattern)
+    std::memset(stepMemory.data(), *options.stepPattern, planPtr->memory().stepBytes);
+  writeControls(samplesDone, 0);
+  execute(**loaded, 0);
+  update(**loaded, result);
+  return Status::success();
+}
+
+Status Session::eval(const Batch &batch, StepResult &result) {
+  result = {};
+  auto loaded = find(evalProgram);
+  if (!loaded)
+    return loaded.status();
+  if (Status status = feed(**loaded, batch, batch.firstSample); !status.ok())
+    return status;
+  writeControls(batch.firstSample, batch.count);
+  execute(**loaded, batch.count);
+  result.lossSum = *(*loaded)->lossSum;
+  result.lossCount = *(*loaded)->lossCount;
+  return Status::success();
+}
+
+Status Session::infer(const Batch &batch) {
+  auto loaded = find(inferProgram);
+  if (!loaded)
+    return loaded.status();
+  if (Status status = feed(**loaded, batch, batch.firstSample); !status.ok())
+    return status;
+  writeControls(batch.firstSample, batch.count);
+  execute(**loaded, batch.count);
+  return Status::success();
+}
+
+Result<OutputView> Session::output(std::string_view name) const {
+  if (!lastProgram)
+    return Status::usage("no program has run, or its last batch was refused");
+  const auto *outputs = lastProgram->program->outputs();
+  for (uint32_t i = 0; i < sizeOf(outputs); ++i) {
+    const fbs::Port *port = outputs->Get(i);
+    if (viewOf(port->name()) != name)
+      continue;
+    const uint8_t *base =
+        port->space() == fbs::Space::state ? stateMemory.data() : stepMemory.data();
+    size_t bytes = port->size();
+    if (port->batched() && lastValid > 0)
+      bytes =
+          bytes / static_cast<size_t>(planPtr->batch()) * static_cast<size_t>(lastValid);
+    return OutputView{port, base + port->offset(), bytes};
+  }
+  return Status::usage("program '" + std::string(viewOf(lastProgram->program->name())) +
+                       "' has no output '" + std::string(name) + "'");
+}
+
+Result<double> Session::rate(std::string_view name) const {
+  for (const GroupControls &group : controls.groups)
+    if (name.empty() || viewOf(group.group->name()) == name)
+      return rateOf(group);
+  return Status::usage("the plan has no parameter group '" + std::string(name) + "'");
+}
+
+Status Session::setRate(std::string_view name, double rate) {
+  for (GroupControls &group : controls.groups) {
+    if (viewOf(group.group->name()) != name)
+      continue;
+    if (std::isinf(rate))
+      return Status::usage("the rate of group '" + std::string(name) + "' is not finite");
+    group.hasFixedRate = !std::isnan(rate);
+    group.fixedRate = rate;
+    return Status::success();
+  }
+  return Status::usage("the plan has no parameter group '" + std::string(name) + "'");
+}
+
+void Session::resumeAt(int64_t updates, int64_t samples, uint64_t seed) {
+  updatesDone = updates;
+  samplesDone = samples;
+  seedValue = seed;
+  pending = 0;
+  windowLossSum = windowLossCount = 0;
+  if (controls.step)
+    *controls.step = updates;
+}
+
+uint64_t Session::stepBytesTouched() const {
+  uint64_t end = planPtr->memory().stepBytes;
+  uint8_t pattern = options.stepPattern.value_or(0);
+  while (end > 0 && stepMemory.data()[end - 1] == pattern)
+    --end;
+  return end;
+}
+
+} // namespace sluice

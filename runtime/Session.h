@@ -1,0 +1,175 @@
+#pragma once
+// A plan in execution: its two reservations, its kernels, its team of workers, and how
+// far training has come. One session is used by one thread at a time; sessions are
+// independent of each other.
+
+#include "runtime/BatchSource.h"
+#include "runtime/Executor.h"
+#include "runtime/InputCheck.h"
+#include "runtime/KernelTable.h"
+#include "runtime/PlanReader.h"
+#include "runtime/Reservation.h"
+#include "runtime/ThreadTeam.h"
+#include "runtime/Trace.h"
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+struct SessionOptions {
+  int threads = 0;                   // 0: as planned; at most as planned
+  std::optional<FeatureLevel> level; // the best there is; both give the same bits
+  std::optional<uint64_t> seed;      // of the plan
+  LentMemory state, step;            // mapped when not given
+  AllocatorHooks allocator;          // used for what is not given
+  std::string weightsPath;           // of the initial state; default: beside the plan
+  InputCheckOptions inputs;
+  KernelResolver resolver; // in place of the built-in catalogue
+  std::function<void(const std::string &)> log;
+
+  /// Fills the step reservation before every program, to see what is touched (law 1) and
+  /// that nothing unwritten is read.
+  std::optional<uint8_t> stepPattern;
+  size_t traceEvents = 0; // per worker; 0: no trace
+};
+
+struct StepResult {
+  double lossSum = 0, lossCount = 0; // of this micro-batch
+  bool updated = false;              // the window is complete
+  double windowLossSum = 0,
+         windowLossCount = 0;    // since the last update, this one included
+  std::optional<float> gradNorm; // of an update, when the plan clips
+
+  double loss() const { return lossCount > 0 ? lossSum / lossCount : 0; }
+  double windowLoss() const {
+    return windowLossCount > 0 ? windowLossSum / windowLossCount : 0;
+  }
+};
+
+/// A value of a program that has run; the data stays valid until the next program runs.
+struct OutputView {
+  const fbs::Port *port = nullptr;
+  const uint8_t *data = nullptr;
+  size_t bytes = 0; // of the valid samples
+};
+
+class Session {
+public:
+  /// Reserves memory, binds kernels, starts the team and sets the initial state.
+  static Result<std::unique_ptr<Session>> create(PlanPtr plan,
+                                                 SessionOptions options = {});
+
+  const Plan &plan() const { return *planPtr; }
+  FeatureLevel level() const { return kernels.level; }
+  int threads() const { return team->size(); }
+
+  /// Trains on one micro-batch; updates when the window of `accumulate` micro-batches is
+  /// complete. A batch that is refused changes nothing.
+  Status step(const Batch &batch, StepResult &result);
+  /// Updates from a window that is not complete; nothing to do when it is empty
+  /// (result.updated says so).
+  Status flush(StepResult &result);
+  Status eval(const Batch &batch, StepResult &result);
+  Status infer(const Batch &batch);
+
+  /// Of the program that ran last.
+  Result<OutputView> output(std::string_view name) const;
+
+  int64_t updates() const { return updatesDone; }
+  /// Samples of training consumed: where the data goes on.
+  int64_t samples() const { return samplesDone; }
+  int64_t pendingMicroBatches() const { return pending; }
+  uint64_t seed() const { return seedValue; }
+
+  /// The rate of the next update. The first group when no name is given.
+  Result<double> rate(std::string_view group = {}) const;
+  /// A fixed rate in place of the group's schedule; NaN returns to the schedule. Not part
+  /// of checkpoints.
+  Status setRate(std::string_view group, double rate);
+
+  /// The bytes of a state tensor; empty when there is none of that name.
+  std::span<uint8_t> state(std::string_view name);
+  std::span<const uint8_t> state(std::string_view name) const;
+  /// `bytes` must be the tensor's size.
+  Status readState(std::string_view name, void *target, size_t bytes) const;
+  Status writeState(std::string_view name, const void *source, size_t bytes);
+
+  /// Sets every parameter and buffer from a safetensors file, by name, with or without
+  /// the prefix "param/".
+  Status loadWeights(const std::string &path);
+
+  /// Restored from a checkpoint, which has set the saved tensors before.
+  void resumeAt(int64_t updates, int64_t samples, uint64_t seed);
+
+  /// Highest byte of the step reservation that differs from the pattern, plus one. Needs
+  /// options.stepPattern.
+  uint64_t stepBytesTouched() const;
+  const TraceRing *trace() const { return ring.get(); }
+  void log(const std::string &line) const {
+    if (options.log)
+      options.log(line);
+  }
+
+private:
+  enum ProgramKind {
+    stepProgram,
+    microProgram,
+    updateProgram,
+    evalProgram,
+    inferProgram
+  };
+  struct LoadedProgram {
+    const fbs::Program *program = nullptr;
+    std::unique_ptr<Executor> executor;
+    const float *lossSum = nullptr, *lossCount = nullptr, *gradNorm = nullptr;
+  };
+  struct GroupControls {
+    const fbs::ParamGroup *group = nullptr;
+    float *lr = nullptr, *bc1 = nullptr, *bc2 = nullptr;
+    double fixedRate = 0; // when `hasFixedRate`
+    bool hasFixedRate = false;
+  };
+  struct Controls {
+    int64_t *seed = nullptr, *update = nullptr, *sample = nullptr, *valid = nullptr,
+            *step = nullptr;
+    std::vector<GroupControls> groups;
+  };
+
+  Session() = default;
+  Status setUp();
+  Status reserve();
+  void loadPrograms();
+  void findScalars(LoadedProgram &loaded);
+  template <class T> T *stateScalar(const std::string &name);
+  void findControls();
+  Status initialState();
+  Status initialTensor(const fbs::StateTensor &tensor, const class SafetensorsFile *file);
+
+  Result<LoadedProgram *> find(ProgramKind kind);
+  Status feed(const LoadedProgram &loaded, const Batch &batch, int64_t firstSample);
+  void writeControls(int64_t firstSample, int64_t valid);
+  void execute(LoadedProgram &loaded, int64_t valid);
+  void update(LoadedProgram &loaded, StepResult &result);
+  double rateOf(const GroupControls &controls) const;
+
+  PlanPtr planPtr;
+  SessionOptions options;
+  KernelTable kernels;
+  Reservation stateMemory, stepMemory;
+  std::unique_ptr<ThreadTeam> team;
+  std::unique_ptr<TraceRing> ring;
+  std::array<LoadedProgram, 5> programs;
+  Controls controls;
+  uint64_t seedValue = 0;
+  int64_t updatesDone = 0, samplesDone = 0, pending = 0;
+  double windowLossSum = 0, windowLossCount = 0;
+  const LoadedProgram *lastProgram = nullptr;
+  int64_t lastValid = 0;
+};
+
+} // namespace sluice

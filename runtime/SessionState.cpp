@@ -1,0 +1,228 @@
+// The state of a session: initial values, weights by name, reading and writing.
+
+#include "runtime/Safetensors.h"
+#include "runtime/Session.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+
+namespace sluice {
+
+template <class T> T *Session::stateScalar(const std::string &name) {
+  const fbs::StateTensor *tensor = planPtr->state(name);
+  // The reader has checked the types of these.
+  return tensor ? reinterpret_cast<T *>(stateMemory.data() + tensor->offset()) : nullptr;
+}
+
+void Session::findControls() {
+  controls.seed = stateScalar<int64_t>("control/seed");
+  controls.update = stateScalar<int64_t>("control/update");
+  controls.sample = stateScalar<int64_t>("control/sample");
+  controls.valid = stateScalar<int64_t>("control/valid");
+  controls.step = stateScalar<int64_t>("step");
+  for (uint32_t i = 0; i < sizeOf(planPtr->raw().groups()); ++i) {
+    GroupControls group;
+    group.group = planPtr->raw().groups()->Get(i);
+    std::string prefix = "control/" + std::string(viewOf(group.group->name())) + "/";
+    group.lr = stateScalar<float>(prefix + "lr");
+    group.bc1 = stateScalar<float>(prefix + "bc1");
+    group.bc2 = stateScalar<float>(prefix + "bc2");
+    controls.groups.push_back(group);
+  }
+}
+
+std::span<uint8_t> Session::state(std::string_view name) {
+  const fbs::StateTensor *tensor = planPtr->state(name);
+  if (!tensor)
+    return {};
+  return {stateMemory.data() + tensor->offset(), tensor->size()};
+}
+
+std::span<const uint8_t> Session::state(std::string_view name) const {
+  return const_cast<Session *>(this)->state(name);
+}
+
+static Status checkSize(const Plan &plan, std::string_view name, size_t bytes) {
+  const fbs::StateTensor *tensor = plan.state(name);
+  if (!tensor)
+    return Status::usage("the plan has no state tensor '" + std::string(name) + "'");
+  if (tensor->size() != bytes)
+    return Status::usage("state tensor '" + std::string(name) + "' has " +
+                         std::to_string(tensor->size()) + " bytes, " +
+                         std::to_string(bytes) + " are given");
+  return Status::success();
+}
+
+Status Session::readState(std::string_view name, void *target, size_t bytes) const {
+  Status status = checkSize(*planPtr, name, bytes);
+  if (status.ok() && bytes > 0)
+    std::memcpy(target, state(name).data(), bytes);
+  return status;
+}
+
+Status Session::writeState(std::string_view name, const void *source, size_t bytes) {
+  Status status = checkSize(*planPtr, name, bytes);
+  if (status.ok() && bytes > 0)
+    std::memcpy(state(name).data(), source, bytes);
+  return status;
+}
+
+template <class T> static void fillWith(uint8_t *data, size_t bytes, T value) {
+  for (size_t at = 0; at < bytes; at += sizeof(T))
+    std::memcpy(data + at, &value, sizeof(T));
+}
+
+/// Round to nearest, ties to even.
+static uint16_t toBf16(double value) {
+  float narrow = static_cast<float>(value);
+  uint32_t bits;
+  std::memcpy(&bits, &narrow, sizeof bits);
+  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+static void fillTensor(DType type, uint8_t *data, size_t bytes, double value) {
+  switch (type) {
+  case DType::f32:
+    return fillWith(data, bytes, static_cast<float>(value));
+  case DType::f64:
+    return fillWith(data, bytes, value);
+  case DType::f16:
+    return fillWith(data, bytes, static_cast<_Float16>(value));
+  case DType::bf16:
+    return fillWith(data, bytes, toBf16(value));
+  case DType::i8:
+  case DType::u8:
+  case DType::i1:
+    return fillWith(data, bytes, static_cast<uint8_t>(static_cast<int64_t>(value)));
+  case DType::i16:
+  case DType::u16:
+    return fillWith(data, bytes, static_cast<uint16_t>(static_cast<int64_t>(value)));
+  case DType::i32:
+  case DType::u32:
+    return fillWith(data, bytes, static_cast<uint32_t>(static_cast<int64_t>(value)));
+  case DType::i64:
+  case DType::u64:
+    return fillWith(data, bytes, static_cast<int64_t>(value));
+  }
+}
+
+static bool sameTensor(const TensorEntry &entry, const fbs::StateTensor &tensor) {
+  return entry.dtype == static_cast<DType>(tensor.dtype()) &&
+         entry.shape.size() == sizeOf(tensor.shape()) &&
+         (!tensor.shape() ||
+          std::equal(entry.shape.begin(), entry.shape.end(), tensor.shape()->begin()));
+}
+
+static std::string typeText(DType type, const std::string &shape) {
+  return std::string(dtypeName(type)) + shape;
+}
+
+static Status differs(const SafetensorsFile &file, const TensorEntry &entry,
+                      const fbs::StateTensor &tensor) {
+  return Status::refused(
+      "'" + file.name() + "': tensor '" + entry.name + "' is " +
+      typeText(entry.dtype, shapeText(std::span(entry.shape))) + ", the plan expects " +
+      typeText(static_cast<DType>(tensor.dtype()), shapeText(tensor.shape())));
+}
+
+Status Session::initialTensor(const fbs::StateTensor &tensor,
+                              const SafetensorsFile *file) {
+  uint8_t *data = stateMemory.data() + tensor.offset();
+  std::string_view name = viewOf(tensor.name());
+  switch (tensor.init()) {
+  case fbs::InitKind::zeros:
+    if (!stateMemory.isFresh() && tensor.size() > 0)
+      std::memset(data, 0, tensor.size());
+    break;
+  case fbs::InitKind::fill:
+    fillTensor(static_cast<DType>(tensor.dtype()), data, tensor.size(), tensor.fill());
+    break;
+  case fbs::InitKind::file: {
+    const TensorEntry *entry = file->find(name);
+    if (!entry)
+      return Status::damaged("'" + file->name() + "' lacks the initial value of '" +
+                             std::string(name) +
+                             "'; it does not belong to this plan: compile again");
+    if (!sameTensor(*entry, tensor))
+      return differs(*file, *entry, tensor);
+    if (entry->bytes > 0)
+      std::memcpy(data, file->data(*entry).data(), entry->bytes);
+    break;
+  }
+  }
+  return Status::success();
+}
+
+Status Session::initialState() {
+  const auto *tensors = planPtr->raw().state();
+  bool needsFile = false;
+  for (uint32_t i = 0; i < sizeOf(tensors); ++i)
+    needsFile |= tensors->Get(i)->init() == fbs::InitKind::file;
+  std::optional<SafetensorsFile> file;
+  if (needsFile) {
+    std::string path =
+        options.weightsPath.empty() ? planPtr->weightsPath() : options.weightsPath;
+    if (path.empty())
+      return Status::usage("the plan comes from memory and needs its initial state; name "
+                           "the safetensors file that was compiled with it");
+    auto opened = SafetensorsFile::open(path);
+    if (!opened)
+      return Status::damaged(
+          "the initial state of the plan is gone: " + opened.status().message +
+          "; compile writes it beside the plan, keep both together");
+    if (Status status = opened->verifyChecksum(); !status.ok())
+      return status;
+    file = std::move(*opened);
+  }
+  for (uint32_t i = 0; i < sizeOf(tensors); ++i) {
+    Status status = initialTensor(*tensors->Get(i), file ? &*file : nullptr);
+    if (!status.ok())
+      return status;
+  }
+  return Status::success();
+}
+
+static std::string_view bareName(std::string_view name) {
+  return name.starts_with("param/") ? name.substr(6) : name;
+}
+
+Status Session::loadWeights(const std::string &path) {
+  auto file = SafetensorsFile::open(path);
+  if (!file)
+    return file.status();
+  if (Status status = file->verifyChecksum(); !status.ok())
+    return status;
+  std::vector<std::pair<const fbs::StateTensor *, const TensorEntry *>> pairs;
+  std::unordered_set<const TensorEntry *> used;
+  std::string missing;
+  for (uint32_t i = 0; i < sizeOf(planPtr->raw().state()); ++i) {
+    const fbs::StateTensor *tensor = planPtr->raw().state()->Get(i);
+    if (tensor->role() != fbs::Role::parameter && tensor->role() != fbs::Role::buffer)
+      continue;
+    const TensorEntry *entry = file->find(viewOf(tensor->name()));
+    if (!entry)
+      entry = file->find(bareName(viewOf(tensor->name())));
+    if (!entry) {
+      missing +=
+          (missing.empty() ? "'" : ", '") + std::string(viewOf(tensor->name())) + "'";
+      continue;
+    }
+    if (!sameTensor(*entry, *tensor))
+      return differs(*file, *entry, *tensor);
+    pairs.emplace_back(tensor, entry);
+    used.insert(entry);
+  }
+  if (!missing.empty())
+    return Status::refused("'" + path + "' lacks " + missing);
+  for (auto [tensor, entry] : pairs)
+    if (entry->bytes > 0)
+      std::memcpy(stateMemory.data() + tensor->offset(), file->data(*entry).data(),
+                  entry->bytes);
+  for (const TensorEntry &entry : file->tensors())
+    if (!used.contains(&entry))
+      log("'" + path + "': tensor '" + entry.name + "' is not used by this plan");
+  return Status::success();
+}
+
+} // namespace sluice

@@ -1,0 +1,228 @@
+#include "runtime/Trainer.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sluice {
+
+Result<EvalReport> evaluate(Session &session, BatchSource &source,
+                            const EvalBatchHook &onBatch) {
+  EvalReport report;
+  report.updates = session.updates();
+  double sum = 0, count = 0;
+  Batch batch;
+  if (Status status = source.seek(0); !status.ok())
+    return status;
+  while (report.samples < source.size()) {
+    Status status = source.next(batch);
+    StepResult result;
+    if (status.ok())
+      status = session.eval(batch, result);
+    if (status.ok() && onBatch)
+      status = onBatch(session, batch);
+    if (!status.ok())
+      return status;
+    sum += result.lossSum;
+    count += result.lossCount;
+    report.samples += batch.count;
+  }
+  report.loss = count > 0 ? sum / count : 0;
+  return report;
+}
+
+namespace {
+
+class TrainLoop {
+public:
+  TrainLoop(Session &session, BatchSource &source, BatchSource *evalSource,
+            const TrainOptions &options)
+      : session(session), source(source), evalSource(evalSource), options(options) {}
+
+  Status run();
+  TrainSummary summary;
+
+private:
+  Status checkOptions() const;
+  Status resume();
+  int64_t updatesPerEpoch() const;
+  int64_t target() const;
+  Status runWindow(StepResult &result, double &computeUs);
+  Status afterUpdate(const StepResult &result, double rate, double computeUs);
+  Status save();
+  Status runEval();
+  void finish();
+
+  Session &session;
+  BatchSource &source;
+  BatchSource *evalSource;
+  const TrainOptions &options;
+  Batch batch;
+  std::vector<double> stepUs;
+  double wallSeconds = 0;
+  int64_t firstUpdate = 0, firstSample = 0, end = 0;
+  bool stopped = false;
+};
+
+Status TrainLoop::checkOptions() const {
+  if (!options.steps && !options.epochs)
+    return Status::usage("neither steps nor epochs are given; training would not end");
+  if (source.size() <= 0)
+    return Status::refused("the data has no samples");
+  if (!options.checkpointFolder.empty() && !options.resume &&
+      !listCheckpoints(options.checkpointFolder).empty())
+    return Status::refused("the folder '" + options.checkpointFolder +
+                           "' holds checkpoints already; resume from them or name "
+                           "another folder");
+  return Status::success();
+}
+
+Status TrainLoop::resume() {
+  if (!options.resume || listCheckpoints(options.checkpointFolder).empty())
+    return Status::success();
+  auto info = loadCheckpoint(session, options.checkpointFolder);
+  if (!info)
+    return info.status();
+  summary.notes = info->notes;
+  summary.notes.push_back("resumed from '" + info->path + "' at update " +
+                          std::to_string(info->updates) + ", sample " +
+                          std::to_string(info->samples));
+  return Status::success();
+}
+
+int64_t TrainLoop::updatesPerEpoch() const {
+  int64_t window = session.plan().batch() * session.plan().accumulate();
+  return (source.size() + window - 1) / window;
+}
+
+int64_t TrainLoop::target() const {
+  int64_t bySteps = options.steps.value_or(INT64_MAX);
+  int64_t byEpochs = INT64_MAX;
+  if (options.epochs &&
+      __builtin_mul_overflow(*options.epochs, updatesPerEpoch(), &byEpochs))
+    byEpochs = INT64_MAX;
+  return std::min(bySteps, byEpochs);
+}
+
+/// Micro-batches up to the next update. The end of an epoch ends a window too.
+Status TrainLoop::runWindow(StepResult &result, double &computeUs) {
+  computeUs = 0;
+  do {
+    if (Status status = source.next(batch); !status.ok())
+      return status;
+    uint64_t beginNs = nowNs();
+    Status status = session.step(batch, result);
+    if (status.ok() && !result.updated && session.samples() % source.size() == 0)
+      status = session.flush(result);
+    computeUs += static_cast<double>(nowNs() - beginNs) / 1e3;
+    if (!status.ok())
+      return status;
+  } while (!result.updated);
+  return Status::success();
+}
+
+Status TrainLoop::save() {
+  if (options.checkpointFolder.empty())
+    return Status::success();
+  auto path = saveCheckpoint(session, options.checkpointFolder, options.checkpoint);
+  if (!path)
+    return path.status();
+  summary.checkpointPath = *path;
+  return Status::success();
+}
+
+Status TrainLoop::runEval() {
+  auto report = evaluate(session, *evalSource, options.onEvalBatch);
+  if (!report)
+    return report.status();
+  summary.eval = *report;
+  if (options.onEval)
+    options.onEval(*report);
+  return Status::success();
+}
+
+Status TrainLoop::afterUpdate(const StepResult &result, double rate, double computeUs) {
+  int64_t updates = session.updates();
+  summary.losses.push_back(result.windowLoss());
+  stepUs.push_back(computeUs);
+  if (options.stopOnNonFinite && !std::isfinite(result.windowLoss()))
+    return Status::damaged(
+        "the loss of update " + std::to_string(updates) +
+        " is not finite (samples up to " + std::to_string(session.samples()) +
+        "); lower the rate, clip gradients, or go back to a checkpoint");
+  if (options.onUpdate) {
+    TrainProgress progress;
+    progress.updates = updates;
+    progress.target = end;
+    progress.samples = session.samples();
+    progress.epoch = (session.samples() - 1) / source.size();
+    progress.loss = result.windowLoss();
+    progress.rate = rate;
+    progress.gradNorm = result.gradNorm;
+    progress.stepUs = computeUs;
+    stopped = !options.onUpdate(progress);
+  }
+  bool isLast = stopped || updates >= end;
+  bool evalDue = options.evalEvery > 0 && updates % options.evalEvery == 0;
+  if (evalSource && (isLast || evalDue))
+    if (Status status = runEval(); !status.ok())
+      return status;
+  bool saveDue = options.checkpointEvery > 0 && updates % options.checkpointEvery == 0;
+  return isLast || saveDue ? save() : Status::success();
+}
+
+void TrainLoop::finish() {
+  summary.updates = session.updates();
+  summary.steps = session.updates() - firstUpdate;
+  summary.samples = session.samples() - firstSample;
+  if (!summary.losses.empty())
+    summary.loss = summary.losses.back();
+  if (!stepUs.empty()) {
+    auto middle = stepUs.begin() + static_cast<std::ptrdiff_t>(stepUs.size() / 2);
+    std::nth_element(stepUs.begin(), middle, stepUs.end());
+    summary.stepUsMedian = *middle;
+  }
+  if (wallSeconds > 0)
+    summary.samplesPerSecond = static_cast<double>(summary.samples) / wallSeconds;
+}
+
+Status TrainLoop::run() {
+  Status status = checkOptions();
+  if (status.ok())
+    status = resume();
+  if (status.ok())
+    status = source.seek(session.samples());
+  if (!status.ok())
+    return status;
+  firstUpdate = session.updates();
+  firstSample = session.samples();
+  end = target();
+  size_t expected =
+      static_cast<size_t>(std::clamp<int64_t>(end - firstUpdate, 0, int64_t(1) << 20));
+  summary.losses.reserve(expected);
+  stepUs.reserve(expected);
+  while (!stopped && session.updates() < end) {
+    StepResult result;
+    double computeUs = 0, rate = session.rate().ok() ? *session.rate() : 0;
+    uint64_t beginNs = nowNs();
+    status = runWindow(result, computeUs);
+    wallSeconds += static_cast<double>(nowNs() - beginNs) / 1e9;
+    if (status.ok())
+      status = afterUpdate(result, rate, computeUs);
+    if (!status.ok())
+      return status;
+  }
+  finish();
+  return Status::success();
+}
+
+} // namespace
+
+Result<TrainSummary> train(Session &session, BatchSource &source, BatchSource *evalSource,
+                           const TrainOptions &options) {
+  TrainLoop loop(session, source, evalSource, options);
+  if (Status status = loop.run(); !status.ok())
+    return status;
+  return std::move(loop.summary);
+}
+
+} // namespace sluice

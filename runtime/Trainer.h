@@ -1,0 +1,80 @@
+#pragma once
+// The training loop: data, steps, evaluation, checkpoints.
+
+#include "runtime/BatchSource.h"
+#include "runtime/Checkpoint.h"
+#include "runtime/Session.h"
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+struct EvalReport {
+  int64_t updates = 0; // of the session when it was evaluated
+  int64_t samples = 0;
+  double loss = 0; // mean over everything that counts
+};
+
+/// After every batch of an evaluation: for metrics, from session.output(...) and the
+/// batch.
+using EvalBatchHook = std::function<Status(const Session &, const Batch &)>;
+
+/// One epoch of the source through the program 'eval'.
+Result<EvalReport> evaluate(Session &session, BatchSource &source,
+                            const EvalBatchHook &onBatch = {});
+
+struct TrainProgress {
+  int64_t updates = 0; // in total, this one included
+  int64_t target = 0;  // updates when training ends
+  int64_t samples = 0; // in total
+  int64_t epoch = 0;   // of the last sample, from 0
+  double loss = 0;     // mean over the window
+  double rate = 0;     // of the first group, as used by this update
+  std::optional<float> gradNorm;
+  double stepUs = 0; // the window's compute, without waiting for data
+};
+
+struct TrainOptions {
+  // Both count from the first sample ever seen: a resumed run goes on to the same end. At
+  // least one is given; the earlier end wins.
+  std::optional<int64_t> steps; // updates
+  std::optional<int64_t>
+      epochs; // the last window of an epoch may be partial; it is updated at once
+
+  int64_t evalEvery =
+      0; // updates; 0: never. The last update is always evaluated when there is a source
+  std::string checkpointFolder;
+  int64_t checkpointEvery = 0; // updates; 0: only at the end
+  bool resume = false;         // from the folder's newest checkpoint, if it has any
+  CheckpointOptions checkpoint;
+  bool stopOnNonFinite =
+      true; // a loss that is NaN or infinite ends training with StatusCode::damaged
+
+  /// After every update; false ends training early, as if this had been the last update.
+  std::function<bool(const TrainProgress &)> onUpdate;
+  std::function<void(const EvalReport &)> onEval;
+  EvalBatchHook onEvalBatch;
+};
+
+struct TrainSummary {
+  int64_t updates = 0;         // in total
+  int64_t steps = 0;           // updates of this run
+  int64_t samples = 0;         // of this run
+  std::vector<double> losses;  // per update of this run
+  double loss = 0;             // the last of them
+  double stepUsMedian = 0;     // per update
+  double samplesPerSecond = 0; // wall time, data included, evaluation and checkpoints not
+  std::optional<EvalReport> eval; // the last
+  std::string checkpointPath;     // the last written
+  std::vector<std::string> notes;
+};
+
+/// `evalSource` may be null.
+Result<TrainSummary> train(Session &session, BatchSource &source, BatchSource *evalSource,
+                           const TrainOptions &options);
+
+} // namespace sluice
