@@ -1,5 +1,6 @@
 #include "kernels/Catalog.h"
 
+#include "kernels/ConvExtents.h"
 #include "kernels/GemmExtents.h"
 #include "kernels/Params.h"
 #include "kernels/cpu/Kernels.h"
@@ -22,6 +23,22 @@ struct Entry {
 
 // Sorted by name. To add a kernel: a struct of parameters, a description, a line here.
 constexpr Entry kEntries[] = {
+    {"conv_forward_f32", SLUICE_LEVELS(convForward), paramCount<ConvParams>,
+     extent::describeConvForward},
+    {"conv_input_grad_f32", SLUICE_LEVELS(convInputGrad), paramCount<ConvParams>,
+     extent::describeConvInputGrad},
+    {"conv_pack_w_f32", SLUICE_LEVELS(convPackWeights), paramCount<ConvPackParams>,
+     extent::describeConvPack},
+    {"conv_pack_w_grad_f32", SLUICE_LEVELS(convPackWeightsForGrad),
+     paramCount<ConvPackParams>, extent::describeConvPackForGrad},
+    {"conv_weight_grad_f32", SLUICE_LEVELS(convWeightGrad),
+     paramCount<ConvWeightGradParams>, extent::describeConvWeightGrad},
+    {"depthwise_forward_f32", SLUICE_LEVELS(depthwiseForward),
+     paramCount<DepthwiseParams>, extent::describeDepthwiseForward},
+    {"depthwise_input_grad_f32", SLUICE_LEVELS(depthwiseInputGrad),
+     paramCount<DepthwiseParams>, extent::describeDepthwiseInputGrad},
+    {"depthwise_weight_grad_f32", SLUICE_LEVELS(depthwiseWeightGrad),
+     paramCount<DepthwiseWeightGradParams>, extent::describeDepthwiseWeightGrad},
     {"gemm_f32", SLUICE_LEVELS(gemm), paramCount<GemmParams>, extent::describeGemm},
     {"gemm_pack_b_f32", SLUICE_LEVELS(gemmPackB), paramCount<GemmPackBParams>,
      extent::describeGemmPackB},

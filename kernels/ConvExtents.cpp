@@ -1,0 +1,147 @@
+#include "kernels/ConvExtents.h"
+#include "kernels/Params.h"
+
+namespace sluice::extent {
+namespace {
+
+constexpr int64_t kFloat = 4;
+// Coordinates are products of two such numbers plus a third: far from overflow.
+constexpr int64_t kMaxSize = int64_t{1} << 30;
+
+struct Sizes {
+  int64_t x, w, y; ///< bytes, -1 if too large
+  int64_t xPlane, yPlane;
+};
+
+bool checkGeometry(const ConvGeometry &g, Extents &e, Sizes &s) {
+  if (!areCounts({g.n, g.c, g.m}) || g.groups < 1 || g.c % g.groups || g.m % g.groups)
+    return e.refuse("channels must be multiples of 'groups', which must be at least 1");
+  for (int d = 0; d < 3; ++d) {
+    for (int64_t v : {g.in[d], g.out[d], g.pad[d]})
+      if (v < 0 || v > kMaxSize)
+        return e.refuse("spatial sizes and pads must be between 0 and 2^30");
+    for (int64_t v : {g.kernel[d], g.stride[d], g.dilation[d]})
+      if (v < 1 || v > kMaxSize)
+        return e.refuse("kernel, strides and dilations must be between 1 and 2^30");
+  }
+  s.xPlane = product({g.in[0], g.in[1], g.in[2], kFloat});
+  s.yPlane = product({g.out[0], g.out[1], g.out[2], kFloat});
+  s.x = product({g.n, g.c, g.in[0], g.in[1], g.in[2], kFloat});
+  s.y = product({g.n, g.m, g.out[0], g.out[1], g.out[2], kFloat});
+  // Packing rounds channels up to 12.
+  int64_t bound =
+      product({g.c + 12, g.m + 12, g.kernel[0], g.kernel[1], g.kernel[2], 2 * kFloat});
+  s.w = product({g.m, g.c / g.groups, g.kernel[0], g.kernel[1], g.kernel[2], kFloat});
+  if (s.x < 0 || s.y < 0 || s.w < 0 || bound < 0 || s.xPlane < 0 || s.yPlane < 0)
+    return e.refuse("operands must be at most 2^50 bytes");
+  return true;
+}
+
+bool checkDepthwise(const ConvGeometry &g, Extents &e, Sizes &s) {
+  if (!checkGeometry(g, e, s))
+    return false;
+  return isDepthwise(g) || e.refuse("'groups' must equal the channels of x");
+}
+
+bool describeConv(const int64_t *params, int64_t units, Extents &e, bool grad) {
+  auto p = unpackParams<ConvParams>(params);
+  Sizes s;
+  if (!checkGeometry(p.g, e, s))
+    return false;
+  int64_t channels = grad ? p.g.c : p.g.m;
+  if (p.unitChannels < 1 || channels % p.unitChannels)
+    return e.refuse("'unitChannels' must divide the channels of the result");
+  int64_t result = grad ? s.x : s.y, plane = grad ? s.xPlane : s.yPlane;
+  e.input(grad ? s.y : s.x);
+  e.input(convPackedBytes({p.g}, grad));
+  e.output(result, product({p.unitChannels, plane}));
+  e.workspace(grad ? convInputGradWorkerBytes(p) : convForwardWorkerBytes(p));
+  return e.done(units, grad ? convInputGradUnits(p) : convForwardUnits(p));
+}
+
+bool describePack(const int64_t *params, int64_t units, Extents &e, bool grad) {
+  auto p = unpackParams<ConvPackParams>(params);
+  Sizes s;
+  if (!checkGeometry(p.g, e, s))
+    return false;
+  e.input(s.w);
+  e.output(convPackedBytes(p, grad));
+  return e.done(units, convPackUnits(p, grad));
+}
+
+} // namespace
+
+bool describeConvForward(const int64_t *params, int64_t units, Extents &e) {
+  return describeConv(params, units, e, false);
+}
+
+bool describeConvInputGrad(const int64_t *params, int64_t units, Extents &e) {
+  return describeConv(params, units, e, true);
+}
+
+bool describeConvPack(const int64_t *params, int64_t units, Extents &e) {
+  return describePack(params, units, e, false);
+}
+
+bool describeConvPackForGrad(const int64_t *params, int64_t units, Extents &e) {
+  return describePack(params, units, e, true);
+}
+
+bool describeConvWeightGrad(const int64_t *params, int64_t units, Extents &e) {
+  auto p = unpackParams<ConvWeightGradParams>(params);
+  Sizes s;
+  if (!checkGeometry(p.g, e, s))
+    return false;
+  if (p.unitRows < 1 || p.unitRows > gemm::kBlockRows)
+    return e.refuse("'unitRows' must be between 1 and 288");
+  if (p.unitCols < 1 || !isCount(p.unitCols))
+    return e.refuse("'unitCols' must be between 1 and 2^40");
+  int64_t needed = p.g.n <= p.sliceImages ? 1
+                   : p.sliceImages < 1    ? -1
+                                          : (p.g.n + p.sliceImages - 1) / p.sliceImages;
+  if (p.slices != needed)
+    return e.refuse(
+        "'slices' must be the images over 'sliceImages', rounded up, at least 1");
+  if (product({p.slices, s.w}) < 0)
+    return e.refuse("the partial results must be at most 2^50 bytes");
+  e.input(s.x);
+  e.input(s.y);
+  e.output(convPartialBytes(p));
+  e.workspace(convWeightGradWorkerBytes(p));
+  return e.done(units, convWeightGradUnits(p));
+}
+
+bool describeDepthwiseForward(const int64_t *params, int64_t units, Extents &e) {
+  auto g = unpackParams<DepthwiseParams>(params).g;
+  Sizes s;
+  if (!checkDepthwise(g, e, s))
+    return false;
+  e.input(s.x);
+  e.input(s.w);
+  e.output(s.y, s.yPlane);
+  return e.done(units, g.n * g.m);
+}
+
+bool describeDepthwiseInputGrad(const int64_t *params, int64_t units, Extents &e) {
+  auto g = unpackParams<DepthwiseParams>(params).g;
+  Sizes s;
+  if (!checkDepthwise(g, e, s))
+    return false;
+  e.input(s.y);
+  e.input(s.w);
+  e.output(s.x, s.xPlane);
+  return e.done(units, g.n * g.c);
+}
+
+bool describeDepthwiseWeightGrad(const int64_t *params, int64_t units, Extents &e) {
+  auto g = unpackParams<DepthwiseWeightGradParams>(params).g;
+  Sizes s;
+  if (!checkDepthwise(g, e, s))
+    return false;
+  e.input(s.x);
+  e.input(s.y);
+  e.output(s.w);
+  return e.done(units, g.m);
+}
+
+} // namespace sluice::extent

@@ -1,0 +1,99 @@
+// Sizes of the convolution kernels and units chosen from shapes.
+
+#include "kernels/ConvParams.h"
+
+#include <algorithm>
+
+namespace sluice {
+namespace {
+
+int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t roundUp(int64_t a, int64_t b) { return ceilDiv(a, b) * b; }
+int64_t volume(const int64_t (&d)[3]) { return d[0] * d[1] * d[2]; }
+
+constexpr int64_t kPanelBytes = gemm::kBlockK * gemm::kTileCols * 4;
+
+/// The most channels per unit that leave 16 units, but at least two tiles of them.
+int64_t unitChannels(int64_t images, int64_t channels, bool wholeImages) {
+  int64_t best = std::max<int64_t>(channels, 1);
+  if (wholeImages || images >= 16)
+    return best;
+  for (int64_t d = channels; d >= 2 * gemm::kTileRows; --d)
+    if (channels % d == 0) {
+      best = d;
+      if (images * (channels / d) >= 16)
+        break;
+    }
+  return best;
+}
+
+} // namespace
+
+int64_t convForwardUnits(const ConvParams &p) { return p.g.n * (p.g.m / p.unitChannels); }
+int64_t convInputGradUnits(const ConvParams &p) {
+  return p.g.n * (p.g.c / p.unitChannels);
+}
+int64_t convForwardWorkerBytes(const ConvParams &) { return kPanelBytes; }
+int64_t convInputGradWorkerBytes(const ConvParams &) { return kPanelBytes; }
+
+int64_t convPackUnits(const ConvPackParams &p, bool grad) {
+  return p.g.groups * ceilDiv((grad ? p.g.c : p.g.m) / p.g.groups, gemm::kTileRows);
+}
+
+int64_t convPackedBytes(const ConvPackParams &p, bool grad) {
+  int64_t cg = p.g.c / p.g.groups, mg = p.g.m / p.g.groups;
+  int64_t rows = roundUp(grad ? cg : mg, gemm::kTileRows);
+  return p.g.groups * rows * (grad ? mg : cg) * volume(p.g.kernel) * 4;
+}
+
+int64_t convWeightGradUnits(const ConvWeightGradParams &p) {
+  int64_t cols = p.g.c / p.g.groups * volume(p.g.kernel);
+  return p.slices * p.g.groups * ceilDiv(p.g.m / p.g.groups, p.unitRows) *
+         ceilDiv(cols, p.unitCols);
+}
+
+int64_t convWeightGradWorkerBytes(const ConvWeightGradParams &p) {
+  int64_t rows = roundUp(std::min(p.unitRows, p.g.m / p.g.groups), gemm::kTileRows);
+  return 2 * kPanelBytes + rows * gemm::kBlockK * 4;
+}
+
+int64_t convPartialBytes(const ConvWeightGradParams &p) {
+  return p.slices * p.g.m * (p.g.c / p.g.groups) * volume(p.g.kernel) * 4;
+}
+
+bool isDepthwise(const ConvGeometry &g) {
+  return g.groups == g.c && g.c > 0 && g.m % g.c == 0;
+}
+
+int64_t convForwardUnitChannels(const ConvGeometry &g, bool wholeImages) {
+  return unitChannels(g.n, g.m, wholeImages);
+}
+
+int64_t convInputGradUnitChannels(const ConvGeometry &g, bool wholeImages) {
+  return unitChannels(g.n, g.c, wholeImages);
+}
+
+ConvWeightGradParams planConvWeightGrad(const ConvGeometry &g) {
+  ConvWeightGradParams p;
+  p.g = g;
+  int64_t mg = g.m / g.groups, cols = g.c / g.groups * volume(g.kernel);
+  int64_t rowBlocks = std::max<int64_t>(1, ceilDiv(mg, gemm::kBlockRows));
+  p.unitRows = std::max<int64_t>(gemm::kTileRows, roundUp(ceilDiv(mg, rowBlocks), 12));
+  p.unitCols = 256;
+  // Slices over images until there is enough to share out, at most 16 MB of partial sums.
+  p.sliceImages = std::max<int64_t>(g.n, 1), p.slices = 1;
+  int64_t blocks = std::max<int64_t>(1, convWeightGradUnits(p));
+  int64_t bytes = std::max<int64_t>(1, g.m * cols * 4);
+  int64_t work = g.n * volume(g.out) / 512;
+  int64_t wanted =
+      std::min({ceilDiv(16, blocks), g.n, work, (int64_t{16} << 20) / bytes});
+  if (wanted > 1) {
+    p.sliceImages = ceilDiv(g.n, wanted);
+    p.slices = ceilDiv(g.n, p.sliceImages);
+  }
+  while (convWeightGradUnits(p) < 16 && p.unitCols > 32)
+    p.unitCols /= 2;
+  return p;
+}
+
+} // namespace sluice

@@ -1,0 +1,201 @@
+#include "kernels/reference/Products.h"
+#include "tests/kernels/KernelCase.h"
+
+#include <cmath>
+
+namespace sluice::test {
+namespace {
+
+int64_t volume(const int64_t (&d)[3]) { return d[0] * d[1] * d[2]; }
+
+struct Spatial {
+  int64_t in, kernel, stride = 1, dilation = 1, pad = 0, padEnd = 0;
+};
+
+ConvGeometry geometry(int64_t n, int64_t c, int64_t m, int64_t groups,
+                      std::initializer_list<Spatial> dims) {
+  ConvGeometry g;
+  g.n = n, g.c = c, g.m = m, g.groups = groups;
+  int d = 3 - static_cast<int>(dims.size());
+  for (const Spatial &s : dims) {
+    g.in[d] = s.in, g.kernel[d] = s.kernel, g.stride[d] = s.stride,
+    g.dilation[d] = s.dilation;
+    g.pad[d] = s.pad;
+    int64_t span = s.in + s.pad + s.padEnd - (s.kernel - 1) * s.dilation - 1;
+    g.out[d] = span < 0 ? 0 : span / s.stride + 1;
+    ++d;
+  }
+  return g;
+}
+
+struct Data {
+  std::vector<float> x, w, dy;
+  explicit Data(const ConvGeometry &g) {
+    std::mt19937 rng(g.c * 7 + g.m);
+    x = randomFloats(rng, g.n * g.c * volume(g.in));
+    w = randomFloats(rng, g.m * (g.c / g.groups) * volume(g.kernel));
+    dy = randomFloats(rng, g.n * g.m * volume(g.out));
+  }
+};
+
+constexpr double kTolerance = 2e-4;
+
+Bytes untouched(size_t floats) { return poisoned(floats * 4); }
+
+void checkForward(const ConvGeometry &g, const Data &d) {
+  std::vector<double> expected(d.dy.size());
+  reference::convForward(g, d.x.data(), d.w.data(), expected.data());
+  ConvPackParams pack{g};
+  auto packed =
+      runEverywhere({"conv_pack_w_f32",
+                     packParams(pack),
+                     convPackUnits(pack, false),
+                     {toBytes(d.w), poisoned(convPackedBytes(pack, false))}})[1];
+  Bytes first;
+  for (int64_t channels = 1; channels <= g.m; ++channels) {
+    if (g.m % channels)
+      continue;
+    ConvParams p{g, channels};
+    Bytes before = untouched(d.dy.size());
+    auto y = runEverywhere({"conv_forward_f32",
+                            packParams(p),
+                            convForwardUnits(p),
+                            {toBytes(d.x), packed, before, {}}})[2];
+    expectNear(expected, before, y, kTolerance);
+    if (first.empty())
+      first = y;
+    EXPECT_EQ(y, first) << "units of " << channels << " channels";
+  }
+}
+
+void checkInputGrad(const ConvGeometry &g, const Data &d) {
+  std::vector<double> expected(d.x.size());
+  reference::convInputGrad(g, d.dy.data(), d.w.data(), expected.data());
+  ConvPackParams pack{g};
+  auto packed = runEverywhere({"conv_pack_w_grad_f32",
+                               packParams(pack),
+                               convPackUnits(pack, true),
+                               {toBytes(d.w), poisoned(convPackedBytes(pack, true))}})[1];
+  for (int64_t channels :
+       {std::max<int64_t>(g.c, 1), g.c && g.c % 5 == 0 ? g.c / 5 : 1}) {
+    ConvParams p{g, channels};
+    Bytes before = untouched(d.x.size());
+    auto dx = runEverywhere({"conv_input_grad_f32",
+                             packParams(p),
+                             convInputGradUnits(p),
+                             {toBytes(d.dy), packed, before, {}}})[2];
+    expectNear(expected, before, dx, kTolerance);
+  }
+}
+
+void checkWeightGrad(const ConvGeometry &g, const Data &d) {
+  std::vector<double> expected(d.w.size());
+  reference::convWeightGrad(g, d.x.data(), d.dy.data(), expected.data());
+  ConvWeightGradParams planned = planConvWeightGrad(g), sliced = planned;
+  sliced.sliceImages = 1, sliced.slices = std::max<int64_t>(1, g.n);
+  sliced.unitRows = 5, sliced.unitCols = 11;
+  for (const ConvWeightGradParams &p : {planned, sliced}) {
+    auto partial = runEverywhere(
+        {"conv_weight_grad_f32",
+         packParams(p),
+         convWeightGradUnits(p),
+         {toBytes(d.x), toBytes(d.dy), poisoned(convPartialBytes(p)), {}}})[2];
+    int64_t cols = g.c / g.groups * volume(g.kernel);
+    SumSlicesParams sum{g.m, cols, p.slices, cols, 0, 3};
+    Bytes before = untouched(d.w.size());
+    auto dw = runEverywhere(
+        {"sum_slices_f32", packParams(sum), sumSlicesUnits(sum), {partial, before}})[1];
+    expectNear(expected, before, dw, kTolerance * 4);
+  }
+}
+
+void checkAll(const ConvGeometry &g) {
+  SCOPED_TRACE(testing::Message() << "n " << g.n << " c " << g.c << " m " << g.m
+                                  << " groups " << g.groups << " in " << g.in[1] << "x"
+                                  << g.in[2] << " out " << g.out[1] << "x" << g.out[2]);
+  Data d(g);
+  checkForward(g, d);
+  checkInputGrad(g, d);
+  checkWeightGrad(g, d);
+}
+
+TEST(Conv, Plain3x3) {
+  checkAll(geometry(2, 5, 14, 1, {{9, 3, 1, 1, 1, 1}, {11, 3, 1, 1, 1, 1}}));
+}
+
+TEST(Conv, OneByOne) { checkAll(geometry(2, 30, 13, 1, {{7, 1}, {7, 1}})); }
+
+TEST(Conv, StridesDilationsAndUnevenPads) {
+  checkAll(geometry(2, 3, 5, 1, {{11, 3, 2, 1, 1, 0}, {13, 2, 3, 1, 0, 2}}));
+  checkAll(geometry(1, 3, 5, 1, {{11, 3, 2, 3, 2, 1}, {13, 3, 4, 2, 3, 0}}));
+  checkAll(geometry(1, 2, 2, 1, {{5, 2, 3, 1}, {5, 1, 4, 1}})); // skips inputs
+}
+
+TEST(Conv, Groups) {
+  checkAll(geometry(2, 6, 9, 3, {{6, 3, 1, 1, 1, 1}, {6, 3, 2, 1, 1, 1}}));
+}
+
+TEST(Conv, OneAndThreeDimensions) {
+  checkAll(geometry(2, 3, 4, 1, {{40, 5, 2, 1, 2, 2}}));
+  checkAll(geometry(1, 2, 3, 1, {{5, 3, 1, 1, 1, 1}, {4, 2, 2}, {6, 3, 1, 2, 2, 2}}));
+}
+
+TEST(Conv, ManyChannelsCrossBlocks) {
+  checkAll(geometry(2, 40, 30, 1, {{6, 3, 1, 1, 1, 1}, {7, 3, 1, 1, 1, 1}}));
+}
+
+TEST(Conv, EmptyAndTiny) {
+  checkAll(geometry(0, 3, 4, 1, {{5, 3}, {5, 3}}));
+  checkAll(geometry(2, 0, 4, 1, {{5, 3}, {5, 3}}));
+  checkAll(geometry(1, 1, 1, 1, {{1, 1}, {1, 1}}));
+  checkAll(geometry(1, 2, 2, 1, {{1, 3, 1, 1, 1, 1}, {1, 3, 1, 1, 1, 1}}));
+  checkAll(geometry(1, 2, 2, 1, {{2, 3}, {2, 3}})); // kernel larger than x: no outputs
+}
+
+TEST(Conv, RandomGeometries) {
+  std::mt19937 rng(11);
+  auto pick = [&](int64_t low, int64_t high) {
+    return low + int64_t(rng() % (high - low + 1));
+  };
+  for (int i = 0; i < 25; ++i) {
+    int64_t groups = pick(1, 3);
+    auto dim = [&] {
+      return Spatial{pick(1, 12), pick(1, 4), pick(1, 3),
+                     pick(1, 2),  pick(0, 3), pick(0, 3)};
+    };
+    checkAll(geometry(pick(1, 3), groups * pick(1, 9), groups * pick(1, 9), groups,
+                      {dim(), dim()}));
+  }
+}
+
+void checkDepthwise(const ConvGeometry &g) {
+  ASSERT_TRUE(isDepthwise(g));
+  Data d(g);
+  auto params = packParams(DepthwiseParams{g});
+  std::vector<double> y(d.dy.size()), dx(d.x.size()), dw(d.w.size());
+  reference::convForward(g, d.x.data(), d.w.data(), y.data());
+  reference::convInputGrad(g, d.dy.data(), d.w.data(), dx.data());
+  reference::convWeightGrad(g, d.x.data(), d.dy.data(), dw.data());
+  auto check = [&](const char *name, int64_t units, const auto &a, const auto &b,
+                   const std::vector<double> &expected) {
+    SCOPED_TRACE(name);
+    Bytes before = untouched(expected.size());
+    auto after = runEverywhere({name, params, units, {toBytes(a), toBytes(b), before}});
+    expectNear(expected, before, after[2], kTolerance);
+  };
+  check("depthwise_forward_f32", g.n * g.m, d.x, d.w, y);
+  check("depthwise_input_grad_f32", g.n * g.c, d.dy, d.w, dx);
+  check("depthwise_weight_grad_f32", g.m, d.x, d.dy, dw);
+}
+
+TEST(Depthwise, AllGeometries) {
+  checkDepthwise(geometry(2, 5, 5, 5, {{9, 3, 1, 1, 1, 1}, {37, 3, 1, 1, 1, 1}}));
+  checkDepthwise(geometry(2, 3, 6, 3, {{9, 3, 2, 1, 1, 0}, {40, 5, 2, 1, 2, 2}}));
+  checkDepthwise(
+      geometry(1, 2, 2, 2, {{4, 2, 1, 1}, {9, 3, 2, 2, 2, 3}, {5, 3, 3, 1, 3, 3}}));
+  checkDepthwise(geometry(1, 1, 1, 1, {{1, 3, 1, 1, 1, 1}}));
+  checkDepthwise(geometry(0, 4, 4, 4, {{3, 3}}));
+}
+
+} // namespace
+} // namespace sluice::test
