@@ -1,0 +1,53 @@
+"""The C API by ctypes, as a host program in another language would use it."""
+import ctypes
+import os
+
+import numpy as np
+
+
+class StepResult(ctypes.Structure):
+    _fields_ = [("loss_sum", ctypes.c_double), ("loss_count", ctypes.c_double), ("window_loss_sum", ctypes.c_double),
+                ("window_loss_count", ctypes.c_double), ("updated", ctypes.c_bool), ("has_grad_norm", ctypes.c_bool),
+                ("grad_norm", ctypes.c_float)]
+
+
+class Session:
+    def __init__(self, plan_path):
+        self.lib = ctypes.CDLL(os.environ["SLUICE_LIB"])
+        self.lib.sluice_last_error.restype = ctypes.c_char_p
+        self.lib.sluice_session_error.restype = ctypes.c_char_p
+        self.plan, self.session = ctypes.c_void_p(), ctypes.c_void_p()
+        self._plain(self.lib.sluice_plan_open(str(plan_path).encode(), ctypes.byref(self.plan)))
+        self._plain(self.lib.sluice_session_create(self.plan, None, ctypes.byref(self.session)))
+
+    def close(self):
+        self.lib.sluice_session_destroy(self.session)
+        self.lib.sluice_plan_close(self.plan)
+
+    def _plain(self, status):
+        if status:
+            raise RuntimeError(self.lib.sluice_last_error().decode())
+
+    def _check(self, status):
+        if status:
+            raise RuntimeError(self.lib.sluice_session_error(self.session).decode())
+
+    def step(self, *arrays):
+        """One micro-batch; arrays in the order of the program's inputs."""
+        arrays = [np.ascontiguousarray(a) for a in arrays]
+        pointers = (ctypes.c_void_p * len(arrays))(*[a.ctypes.data for a in arrays])
+        result = StepResult()
+        self._check(self.lib.sluice_session_step(self.session, pointers, ctypes.c_size_t(len(arrays)),
+                                                 ctypes.c_int64(len(arrays[0])), ctypes.byref(result)))
+        return result
+
+    def flush(self):
+        result = StepResult()
+        self._check(self.lib.sluice_session_flush(self.session, ctypes.byref(result)))
+        return result
+
+    def read(self, name, shape, dtype=np.float32):
+        out = np.empty(shape, dtype)
+        self._check(self.lib.sluice_session_read_state(self.session, name.encode(), out.ctypes.data_as(ctypes.c_void_p),
+                                                       ctypes.c_size_t(out.nbytes)))
+        return out
