@@ -155,7 +155,11 @@ void Session::writeControls(int64_t firstSample, int64_t valid) {
 }
 
 void Session::execute(LoadedProgram &loaded, int64_t valid) {
+  if (options.aroundProgram)
+    options.aroundProgram(true);
   loaded.executor->run(*team, ring.get());
+  if (options.aroundProgram)
+    options.aroundProgram(false);
   lastProgram = &loaded;
   lastValid = valid;
 }

@@ -36,6 +36,8 @@ struct SessionOptions {
   /// that nothing unwritten is read.
   std::optional<uint8_t> stepPattern;
   size_t traceEvents = 0; // per worker; 0: no trace
+  /// Called with true before and with false after every program, on the caller's thread.
+  std::function<void(bool)> aroundProgram;
 };
 
 struct StepResult {

@@ -1,0 +1,254 @@
+/* Sluice: running compiled training plans from C (C11) and everything that calls C.
+ *
+ *   sluice_plan *plan;
+ *   sluice_session *session;
+ *   if (sluice_plan_open("model.plan", &plan) != SLUICE_OK) puts(sluice_last_error());
+ *   if (sluice_session_create(plan, NULL, &session) != SLUICE_OK)
+ * puts(sluice_last_error()); const void *inputs[] = {images, labels};          // in the
+ * order of sluice_plan_port sluice_step_result result; sluice_session_step(session,
+ * inputs, 2, 32, &result);
+ *
+ * Ownership
+ *   - What a call of the form sluice_X_open or sluice_X_create gives belongs to the
+ * caller, who ends it with sluice_X_close or sluice_X_destroy; both take NULL.
+ *   - A session keeps its plan alive: the plan may be closed first.
+ *   - Strings and structs the library returns belong to the plan (names, shapes) or to
+ * the handle (messages) and stay valid until it is closed or, for messages, until the
+ * next call with that handle.
+ *   - Memory given by the caller (reservations, inputs, paths) stays the caller's.
+ * Reservations must stay valid until the session is destroyed, everything else until the
+ * call returns.
+ *   - Memory from the allocator hooks is released through them when the session is
+ * destroyed.
+ *
+ * Threads
+ *   - A plan may be used by many threads at once. A session by one at a time. Different
+ * sessions are independent.
+ *   - A session owns `threads - 1` workers that sleep between calls; the calling thread
+ * is the other worker. Its floating-point mode is set during a call and restored
+ * afterwards.
+ *
+ * Errors
+ *   - Every call returns a status; its value is the exit code the command line tool would
+ * give. On failure the reason is sluice_session_error(session), or for calls without a
+ * session sluice_last_error() of the calling thread.
+ *   - No exception leaves the library, nothing is printed, the process is never ended.
+ *   - Steps allocate no memory.
+ */
+#ifndef SLUICE_SLUICE_H
+#define SLUICE_SLUICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define SLUICE_API __attribute__((visibility("default")))
+#else
+#define SLUICE_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SLUICE_VERSION_MAJOR 0
+#define SLUICE_VERSION_MINOR 1
+#define SLUICE_VERSION_PATCH 0
+
+typedef enum sluice_status {
+  SLUICE_OK = 0,
+  SLUICE_REFUSED = 1, /* the input or the request is wrong */
+  SLUICE_USAGE = 2, /* the call is wrong: a null pointer, an unknown name, a wrong size */
+  SLUICE_DOES_NOT_FIT = 3,    /* memory */
+  SLUICE_CANNOT_RUN_HERE = 4, /* this machine lacks something the plan needs */
+  SLUICE_DAMAGED = 5,         /* a file or its data is not what it says it is */
+  SLUICE_FAILED = 6           /* a rank or device failed */
+} sluice_status;
+
+/* Element types; SLUICE_I1 takes one byte per element. */
+typedef enum sluice_dtype {
+  SLUICE_F32 = 0,
+  SLUICE_F64,
+  SLUICE_F16,
+  SLUICE_BF16,
+  SLUICE_I8,
+  SLUICE_U8,
+  SLUICE_I16,
+  SLUICE_U16,
+  SLUICE_I32,
+  SLUICE_U32,
+  SLUICE_I64,
+  SLUICE_U64,
+  SLUICE_I1
+} sluice_dtype;
+
+typedef enum sluice_level {
+  SLUICE_LEVEL_BEST = 0,
+  SLUICE_LEVEL_V3 = 3,
+  SLUICE_LEVEL_V4 = 4
+} sluice_level;
+
+typedef struct sluice_plan sluice_plan;
+typedef struct sluice_session sluice_session;
+
+/* A tensor of the plan: an input or output of a program, or a piece of state. */
+typedef struct sluice_tensor_info {
+  const char *name;
+  sluice_dtype dtype;
+  size_t rank;
+  const int64_t *shape; /* NULL when rank is 0 */
+  size_t bytes;
+  bool batched;   /* input or output: dimension 0 counts samples */
+  bool trainable; /* state: a parameter that training changes */
+  bool saved;     /* state: part of checkpoints */
+} sluice_tensor_info;
+
+typedef struct sluice_memory {
+  uint64_t state_bytes; /* parameters, moments, counters: the same in every call */
+  uint64_t step_bytes;  /* everything else */
+  uint64_t alignment;   /* of both, when the caller gives them */
+} sluice_memory;
+
+typedef struct sluice_step_result {
+  double loss_sum, loss_count; /* of this micro-batch; the mean loss is sum / count */
+  double window_loss_sum,
+      window_loss_count; /* since the last update, this micro-batch included */
+  bool updated;          /* the parameters have changed */
+  bool has_grad_norm;
+  float grad_norm; /* before clipping */
+} sluice_step_result;
+
+/* Zero is the default of every field: sluice_session_options options = {0}; */
+typedef struct sluice_session_options {
+  int threads;          /* 0: as planned; at most as planned */
+  sluice_level level;   /* both levels give the same bits */
+  const char *weights;  /* file of the initial state; NULL: beside the plan */
+  void *state_memory;   /* NULL: allocated */
+  uint64_t state_bytes; /* size of state_memory */
+  void *step_memory;
+  uint64_t step_bytes;
+  void *(*allocate)(size_t bytes, size_t alignment,
+                    void *user); /* NULL: from the system */
+  void (*release)(void *memory, size_t bytes, void *user);
+  void *allocator_user;
+  void (*log)(const char *line, void *user); /* NULL: dropped */
+  void *log_user;
+  bool accept_non_finite; /* do not look for NaN and infinities in the inputs */
+} sluice_session_options;
+
+/* The version of the library, "0.1.0". */
+SLUICE_API const char *sluice_version(void);
+
+/* Why the last call without a session failed on this thread; "" when it did not. */
+SLUICE_API const char *sluice_last_error(void);
+
+/* ---- Plans ---- */
+
+SLUICE_API sluice_status sluice_plan_open(const char *path, sluice_plan **plan);
+/* Copies the bytes. The initial state has to be named in the session's options. */
+SLUICE_API sluice_status sluice_plan_open_memory(const void *data, size_t size,
+                                                 sluice_plan **plan);
+SLUICE_API void sluice_plan_close(sluice_plan *plan);
+
+/* Can it run here? SLUICE_OK, or the reason in sluice_last_error(). Allocates no
+ * reservation. */
+SLUICE_API sluice_status sluice_plan_check(const sluice_plan *plan);
+SLUICE_API sluice_status sluice_plan_memory(const sluice_plan *plan,
+                                            sluice_memory *memory);
+
+SLUICE_API int sluice_plan_threads(const sluice_plan *plan);
+SLUICE_API int64_t
+sluice_plan_batch(const sluice_plan *plan); /* samples of a micro-batch */
+SLUICE_API int64_t
+sluice_plan_accumulate(const sluice_plan *plan); /* micro-batches per update */
+SLUICE_API const char *sluice_plan_model_name(const sluice_plan *plan);
+
+/* "step" (or "micro" and "update"), "eval", "infer"; NULL behind the last. */
+SLUICE_API size_t sluice_plan_program_count(const sluice_plan *plan);
+SLUICE_API const char *sluice_plan_program(const sluice_plan *plan, size_t index);
+
+SLUICE_API size_t sluice_plan_input_count(const sluice_plan *plan, const char *program);
+SLUICE_API size_t sluice_plan_output_count(const sluice_plan *plan, const char *program);
+SLUICE_API sluice_status sluice_plan_input(const sluice_plan *plan, const char *program,
+                                           size_t index, sluice_tensor_info *info);
+SLUICE_API sluice_status sluice_plan_output(const sluice_plan *plan, const char *program,
+                                            size_t index, sluice_tensor_info *info);
+
+/* State: parameters ("param/NAME"), moments ("opt/NAME/m"), counters. */
+SLUICE_API size_t sluice_plan_state_count(const sluice_plan *plan);
+SLUICE_API sluice_status sluice_plan_state(const sluice_plan *plan, size_t index,
+                                           sluice_tensor_info *info);
+
+SLUICE_API size_t sluice_plan_group_count(const sluice_plan *plan);
+SLUICE_API const char *sluice_plan_group(const sluice_plan *plan, size_t index);
+
+/* ---- Sessions ---- */
+
+/* `options` may be NULL. */
+SLUICE_API sluice_status sluice_session_create(sluice_plan *plan,
+                                               const sluice_session_options *options,
+                                               sluice_session **session);
+SLUICE_API void sluice_session_destroy(sluice_session *session);
+
+/* Why the last call with this session failed; "" when it did not. */
+SLUICE_API const char *sluice_session_error(const sluice_session *session);
+
+/* Trains on one micro-batch of 1 <= samples <= batch samples; a short one is filled up
+ * and masked. inputs[i] is input i of program "step" (or "micro"). Updates the parameters
+ * when `accumulate` micro-batches are complete. `result` may be NULL. */
+SLUICE_API sluice_status sluice_session_step(sluice_session *session,
+                                             const void *const *inputs, size_t count,
+                                             int64_t samples, sluice_step_result *result);
+/* Updates from the micro-batches since the last update, if there are any. */
+SLUICE_API sluice_status sluice_session_flush(sluice_session *session,
+                                              sluice_step_result *result);
+SLUICE_API sluice_status sluice_session_eval(sluice_session *session,
+                                             const void *const *inputs, size_t count,
+                                             int64_t samples, sluice_step_result *result);
+SLUICE_API sluice_status sluice_session_infer(sluice_session *session,
+                                              const void *const *inputs, size_t count,
+                                              int64_t samples);
+
+/* An output of the program that ran last, for the real samples only; valid until the next
+ * one runs. */
+SLUICE_API sluice_status sluice_session_output(sluice_session *session, const char *name,
+                                               const void **data, size_t *bytes);
+
+SLUICE_API int64_t sluice_session_updates(const sluice_session *session);
+/* Samples of training consumed: where the data goes on after a checkpoint was loaded. */
+SLUICE_API int64_t sluice_session_samples(const sluice_session *session);
+
+/* `bytes` must be the tensor's size. */
+SLUICE_API sluice_status sluice_session_read_state(sluice_session *session,
+                                                   const char *name, void *data,
+                                                   size_t bytes);
+SLUICE_API sluice_status sluice_session_write_state(sluice_session *session,
+                                                    const char *name, const void *data,
+                                                    size_t bytes);
+
+/* The rate of the group's next update; a NULL group is the first. */
+SLUICE_API sluice_status sluice_session_get_lr(sluice_session *session, const char *group,
+                                               double *lr);
+/* A fixed rate in place of the schedule; NaN returns to the schedule. Not part of
+ * checkpoints. */
+SLUICE_API sluice_status sluice_session_set_lr(sluice_session *session, const char *group,
+                                               double lr);
+
+/* Every parameter from a safetensors file, by name, with or without the prefix "param/".
+ */
+SLUICE_API sluice_status sluice_session_load_weights(sluice_session *session,
+                                                     const char *path);
+
+/* A new checkpoint in the folder, which is made when missing; the one before is kept,
+ * older ones are removed. */
+SLUICE_API sluice_status sluice_session_save(sluice_session *session, const char *folder);
+/* The newest checkpoint of the folder (or the file) that is whole; damaged ones are
+ * skipped with a line in the log. */
+SLUICE_API sluice_status sluice_session_load(sluice_session *session, const char *folder);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

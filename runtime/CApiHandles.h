@@ -1,0 +1,34 @@
+#pragma once
+// What is behind the opaque handles of the C API.
+
+#include "runtime/Session.h"
+#include "runtime/include/sluice/sluice.h"
+
+#include <exception>
+#include <string>
+
+struct sluice_plan {
+  sluice::PlanPtr plan;
+};
+
+struct sluice_session {
+  std::unique_ptr<sluice::Session> session;
+  std::string error;
+};
+
+namespace sluice {
+
+/// Remembers the reason for sluice_last_error() of this thread and gives the code.
+sluice_status report(const Status &status);
+
+/// Runs `body` (giving a Status); memory that runs out while messages are built becomes a
+/// status too.
+template <class Body> Status guarded(Body body) {
+  try {
+    return body();
+  } catch (const std::exception &error) {
+    return Status{StatusCode::doesNotFit, error.what()};
+  }
+}
+
+} // namespace sluice

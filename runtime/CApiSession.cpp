@@ -1,0 +1,232 @@
+// The C API: sessions.
+
+#include "runtime/CApiHandles.h"
+#include "runtime/Checkpoint.h"
+
+using namespace sluice;
+
+static Status readOptions(const sluice_session_options &given, SessionOptions &options) {
+  if (!given.allocate != !given.release)
+    return Status::usage("the allocator needs both 'allocate' and 'release'");
+  if (given.threads < 0)
+    return Status::usage("option 'threads' is negative");
+  options.threads = given.threads;
+  if (given.level == SLUICE_LEVEL_V3)
+    options.level = FeatureLevel::V3;
+  else if (given.level == SLUICE_LEVEL_V4)
+    options.level = FeatureLevel::V4;
+  else if (given.level != SLUICE_LEVEL_BEST)
+    return Status::usage("option 'level' is " + std::to_string(given.level) +
+                         ", expected 0, 3 or 4");
+  options.weightsPath = given.weights ? given.weights : "";
+  options.state = {given.state_memory, given.state_bytes};
+  options.step = {given.step_memory, given.step_bytes};
+  options.allocator = {given.allocate, given.release, given.allocator_user};
+  options.inputs.rejectNonFinite = !given.accept_non_finite;
+  if (given.log)
+    options.log = [log = given.log, user = given.log_user](const std::string &line) {
+      log(line.c_str(), user);
+    };
+  return Status::success();
+}
+
+sluice_status sluice_session_create(sluice_plan *plan,
+                                    const sluice_session_options *given,
+                                    sluice_session **session) {
+  return report(guarded([&] {
+    if (!plan || !session)
+      return Status::usage("argument 'plan' or 'session' is null");
+    *session = nullptr;
+    SessionOptions options;
+    if (given)
+      if (Status status = readOptions(*given, options); !status.ok())
+        return status;
+    auto made = Session::create(plan->plan, std::move(options));
+    if (!made)
+      return made.status();
+    *session = new sluice_session{std::move(*made), {}};
+    return Status::success();
+  }));
+}
+
+void sluice_session_destroy(sluice_session *session) { delete session; }
+
+const char *sluice_session_error(const sluice_session *session) {
+  return session ? session->error.c_str() : "the session is null";
+}
+
+/// Runs `body(session)` and keeps its reason with the handle.
+template <class Body> static sluice_status with(sluice_session *handle, Body body) {
+  if (!handle)
+    return report(Status::usage("the session is null"));
+  Status status = guarded([&] { return body(*handle->session); });
+  handle->error = std::move(status.message);
+  return static_cast<sluice_status>(status.code);
+}
+
+static void fill(sluice_step_result *out, const StepResult &result) {
+  if (!out)
+    return;
+  out->loss_sum = result.lossSum;
+  out->loss_count = result.lossCount;
+  out->window_loss_sum = result.windowLossSum;
+  out->window_loss_count = result.windowLossCount;
+  out->updated = result.updated;
+  out->has_grad_norm = result.gradNorm.has_value();
+  out->grad_norm = result.gradNorm.value_or(0.0f);
+}
+
+/// The batch's list of pointers is kept with the thread so that steps do not allocate.
+static Status makeBatch(const void *const *inputs, size_t count, int64_t samples,
+                        int64_t firstSample, Batch *&batch) {
+  static thread_local Batch kept;
+  if (!inputs && count > 0)
+    return Status::usage("argument 'inputs' is null");
+  if (count > 4096)
+    return Status::usage("too many inputs: " + std::to_string(count));
+  kept.data.clear();
+  for (size_t i = 0; i < count; ++i)
+    kept.data.push_back(inputs[i]);
+  kept.count = samples;
+  kept.firstSample = firstSample;
+  batch = &kept;
+  return Status::success();
+}
+
+sluice_status sluice_session_step(sluice_session *session, const void *const *inputs,
+                                  size_t count, int64_t samples,
+                                  sluice_step_result *out) {
+  return with(session, [&](Session &self) {
+    StepResult result;
+    Batch *batch = nullptr;
+    Status status = makeBatch(inputs, count, samples, self.samples(), batch);
+    if (status.ok())
+      status = self.step(*batch, result);
+    fill(out, result);
+    return status;
+  });
+}
+
+sluice_status sluice_session_flush(sluice_session *session, sluice_step_result *out) {
+  return with(session, [&](Session &self) {
+    StepResult result;
+    Status status = self.flush(result);
+    fill(out, result);
+    return status;
+  });
+}
+
+sluice_status sluice_session_eval(sluice_session *session, const void *const *inputs,
+                                  size_t count, int64_t samples,
+                                  sluice_step_result *out) {
+  return with(session, [&](Session &self) {
+    StepResult result;
+    Batch *batch = nullptr;
+    Status status = makeBatch(inputs, count, samples, 0, batch);
+    if (status.ok())
+      status = self.eval(*batch, result);
+    fill(out, result);
+    return status;
+  });
+}
+
+sluice_status sluice_session_infer(sluice_session *session, const void *const *inputs,
+                                   size_t count, int64_t samples) {
+  return with(session, [&](Session &self) {
+    Batch *batch = nullptr;
+    Status status = makeBatch(inputs, count, samples, 0, batch);
+    return status.ok() ? self.infer(*batch) : status;
+  });
+}
+
+sluice_status sluice_session_output(sluice_session *session, const char *name,
+                                    const void **data, size_t *bytes) {
+  return with(session, [&](Session &self) {
+    if (!name || !data || !bytes)
+      return Status::usage("argument 'name', 'data' or 'bytes' is null");
+    auto view = self.output(name);
+    if (!view)
+      return view.status();
+    *data = view->data;
+    *bytes = view->bytes;
+    return Status::success();
+  });
+}
+
+int64_t sluice_session_updates(const sluice_session *session) {
+  return session ? session->session->updates() : 0;
+}
+
+int64_t sluice_session_samples(const sluice_session *session) {
+  return session ? session->session->samples() : 0;
+}
+
+sluice_status sluice_session_read_state(sluice_session *session, const char *name,
+                                        void *data, size_t bytes) {
+  return with(session, [&](Session &self) {
+    if (!name || (!data && bytes > 0))
+      return Status::usage("argument 'name' or 'data' is null");
+    return self.readState(name, data, bytes);
+  });
+}
+
+sluice_status sluice_session_write_state(sluice_session *session, const char *name,
+                                         const void *data, size_t bytes) {
+  return with(session, [&](Session &self) {
+    if (!name || (!data && bytes > 0))
+      return Status::usage("argument 'name' or 'data' is null");
+    return self.writeState(name, data, bytes);
+  });
+}
+
+sluice_status sluice_session_get_lr(sluice_session *session, const char *group,
+                                    double *lr) {
+  return with(session, [&](Session &self) {
+    if (!lr)
+      return Status::usage("argument 'lr' is null");
+    auto rate = self.rate(group ? group : "");
+    if (!rate)
+      return rate.status();
+    *lr = *rate;
+    return Status::success();
+  });
+}
+
+sluice_status sluice_session_set_lr(sluice_session *session, const char *group,
+                                    double lr) {
+  return with(session, [&](Session &self) {
+    if (!group)
+      return Status::usage("argument 'group' is null");
+    return self.setRate(group, lr);
+  });
+}
+
+sluice_status sluice_session_load_weights(sluice_session *session, const char *path) {
+  return with(session, [&](Session &self) {
+    if (!path)
+      return Status::usage("argument 'path' is null");
+    return self.loadWeights(path);
+  });
+}
+
+sluice_status sluice_session_save(sluice_session *session, const char *folder) {
+  return with(session, [&](Session &self) {
+    if (!folder)
+      return Status::usage("argument 'folder' is null");
+    auto path = saveCheckpoint(self, folder);
+    return path ? Status::success() : path.status();
+  });
+}
+
+sluice_status sluice_session_load(sluice_session *session, const char *folder) {
+  return with(session, [&](Session &self) {
+    if (!folder)
+      return Status::usage("argument 'folder' is null");
+    auto info = loadCheckpoint(self, folder);
+    if (!info)
+      return info.status();
+    for (const std::string &note : info->notes)
+      self.log(note);
+    return Status::success();
+  });
+}

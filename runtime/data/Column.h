@@ -1,0 +1,38 @@
+#pragma once
+// The data of one input of the model: a stored array seen as samples, and how to turn a
+// sample into what the input wants.
+
+#include "runtime/BatchSource.h"
+#include "runtime/data/Convert.h"
+#include "runtime/data/DataSpec.h"
+#include "runtime/data/StoredArray.h"
+
+namespace sluice {
+
+struct Column {
+  InputSpec input;
+  StoredArray array;
+  int64_t samples = 0;       ///< 0: one tensor for every batch (an input without batch)
+  int64_t firstElement = 0;  ///< of sample 0
+  int64_t stride = 0;        ///< elements from a sample to the next
+  int64_t elements = 0;      ///< per sample
+  bool channelsLast = false; ///< stored [H, W, C], wanted [C, H, W]
+  std::vector<AffineMap> maps = {AffineMap()}; ///< one, or one per channel
+
+  bool batched() const { return samples > 0; }
+  /// Writes one sample, converted. Damaged when it holds what the type cannot.
+  Status read(int64_t sample, uint8_t *out) const;
+};
+
+/// Dimension 0 of the array counts samples (not for an input without batch). The shape of
+/// a sample must be the input's, up to dimensions of 1 and flattening to one dimension.
+Result<Column> makeColumn(const DataSpec &spec, StoredArray array,
+                          const InputSpec &input);
+
+/// Sample i holds the ids from shift + i * stride on, as many as the input's sample has.
+/// `largestShift` of all columns over this text decides how many there are, so that
+/// tokens and labels count the same.
+Result<Column> makeWindowColumn(const DataSpec &spec, StoredArray array,
+                                const InputSpec &input, int64_t largestShift);
+
+} // namespace sluice

@@ -1,0 +1,182 @@
+// The C API for C++17 and later: handles that end themselves, statuses as exceptions of
+// the caller's side.
+#ifndef SLUICE_SLUICE_HPP
+#define SLUICE_SLUICE_HPP
+
+#include <sluice/sluice.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sluice::api {
+
+/// Thrown by this wrapper, inside the caller's own code; the library itself throws
+/// nothing.
+class Error : public std::runtime_error {
+public:
+  Error(sluice_status status, const std::string &message)
+      : std::runtime_error(message), code(status) {}
+  sluice_status status() const { return code; }
+
+private:
+  sluice_status code;
+};
+
+/// An input or output of a program, or a piece of state.
+struct TensorInfo {
+  std::string name;
+  sluice_dtype dtype;
+  std::vector<int64_t> shape;
+  size_t bytes;
+  bool batched, trainable, saved;
+
+  explicit TensorInfo(const sluice_tensor_info &info)
+      : name(info.name), dtype(info.dtype), shape(info.shape, info.shape + info.rank),
+        bytes(info.bytes), batched(info.batched), trainable(info.trainable),
+        saved(info.saved) {}
+};
+
+class Plan {
+public:
+  explicit Plan(const std::string &path) {
+    check(sluice_plan_open(path.c_str(), &handle));
+  }
+  Plan(const void *data, size_t size) {
+    check(sluice_plan_open_memory(data, size, &handle));
+  }
+  ~Plan() { sluice_plan_close(handle); }
+  Plan(Plan &&other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
+  Plan &operator=(Plan &&other) noexcept {
+    std::swap(handle, other.handle);
+    return *this;
+  }
+
+  sluice_plan *get() const { return handle; }
+  int64_t batch() const { return sluice_plan_batch(handle); }
+  int64_t accumulate() const { return sluice_plan_accumulate(handle); }
+  void checkHere() const { check(sluice_plan_check(handle)); }
+
+  sluice_memory memory() const {
+    sluice_memory memory;
+    check(sluice_plan_memory(handle, &memory));
+    return memory;
+  }
+  std::vector<TensorInfo> inputs(const std::string &program) const {
+    return list(sluice_plan_input_count(handle, program.c_str()),
+                [&](size_t i, auto *info) {
+                  return sluice_plan_input(handle, program.c_str(), i, info);
+                });
+  }
+  std::vector<TensorInfo> outputs(const std::string &program) const {
+    return list(sluice_plan_output_count(handle, program.c_str()),
+                [&](size_t i, auto *info) {
+                  return sluice_plan_output(handle, program.c_str(), i, info);
+                });
+  }
+  std::vector<TensorInfo> state() const {
+    return list(sluice_plan_state_count(handle),
+                [&](size_t i, auto *info) { return sluice_plan_state(handle, i, info); });
+  }
+
+private:
+  template <class Get> static std::vector<TensorInfo> list(size_t count, Get get) {
+    std::vector<TensorInfo> infos;
+    for (size_t i = 0; i < count; ++i) {
+      sluice_tensor_info info;
+      check(get(i, &info));
+      infos.emplace_back(info);
+    }
+    return infos;
+  }
+  static void check(sluice_status status) {
+    if (status != SLUICE_OK)
+      throw Error(status, sluice_last_error());
+  }
+
+  sluice_plan *handle = nullptr;
+};
+
+class Session {
+public:
+  using Inputs = std::vector<const void *>;
+
+  explicit Session(const Plan &plan, const sluice_session_options &options = {}) {
+    sluice_status status = sluice_session_create(plan.get(), &options, &handle);
+    if (status != SLUICE_OK)
+      throw Error(status, sluice_last_error());
+  }
+  ~Session() { sluice_session_destroy(handle); }
+  Session(Session &&other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
+  Session &operator=(Session &&other) noexcept {
+    std::swap(handle, other.handle);
+    return *this;
+  }
+
+  sluice_session *get() const { return handle; }
+
+  sluice_step_result step(const Inputs &inputs, int64_t samples) {
+    sluice_step_result result;
+    check(sluice_session_step(handle, inputs.data(), inputs.size(), samples, &result));
+    return result;
+  }
+  sluice_step_result flush() {
+    sluice_step_result result;
+    check(sluice_session_flush(handle, &result));
+    return result;
+  }
+  sluice_step_result eval(const Inputs &inputs, int64_t samples) {
+    sluice_step_result result;
+    check(sluice_session_eval(handle, inputs.data(), inputs.size(), samples, &result));
+    return result;
+  }
+  void infer(const Inputs &inputs, int64_t samples) {
+    check(sluice_session_infer(handle, inputs.data(), inputs.size(), samples));
+  }
+  /// Elements of an output of the last call, copied; T has to be its element type.
+  template <class T> std::vector<T> output(const std::string &name) {
+    const void *data = nullptr;
+    size_t bytes = 0;
+    check(sluice_session_output(handle, name.c_str(), &data, &bytes));
+    const T *begin = static_cast<const T *>(data);
+    return std::vector<T>(begin, begin + bytes / sizeof(T));
+  }
+
+  int64_t updates() const { return sluice_session_updates(handle); }
+  int64_t samples() const { return sluice_session_samples(handle); }
+
+  void readState(const std::string &name, void *data, size_t bytes) {
+    check(sluice_session_read_state(handle, name.c_str(), data, bytes));
+  }
+  void writeState(const std::string &name, const void *data, size_t bytes) {
+    check(sluice_session_write_state(handle, name.c_str(), data, bytes));
+  }
+  void setLr(const std::string &group, double lr) {
+    check(sluice_session_set_lr(handle, group.c_str(), lr));
+  }
+  void loadWeights(const std::string &path) {
+    check(sluice_session_load_weights(handle, path.c_str()));
+  }
+  void save(const std::string &folder) {
+    check(sluice_session_save(handle, folder.c_str()));
+  }
+  void load(const std::string &folder) {
+    check(sluice_session_load(handle, folder.c_str()));
+  }
+
+private:
+  void check(sluice_status status) const {
+    if (status != SLUICE_OK)
+      throw Error(status, sluice_session_error(handle));
+  }
+
+  sluice_session *handle = nullptr;
+};
+
+} // namespace sluice::api
+
+#endif
