@@ -19,6 +19,7 @@ struct LossSpec {
   std::vector<double> classWeights;
   double labelSmoothing = 0;
   double posWeight = 1;
+  std::optional<int64_t> classAxis; // dimension of logits that counts classes; default: last up to rank 3, else 1
 };
 
 struct OptimizerSpec {

@@ -1,5 +1,6 @@
 #pragma once
-// How to make each pass. What a pass does stands in Passes.td; the spec must outlive the pass.
+// How to make each pass. What a pass does stands in Passes.td; the spec must outlive the
+// pass.
 
 #include "ir/graph/Graph.h"
 

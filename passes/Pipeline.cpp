@@ -11,16 +11,19 @@ using namespace mlir;
 namespace sluice {
 
 void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
-  // What trains must be known before gradients are built: they are built for nothing else.
+  // What trains must be known before gradients are built: they are built for nothing
+  // else.
   passes.addPass(createAssignGroups(spec));
   // The loss comes before the entries part, so that @step and @eval compute the same one.
   passes.addPass(createBuildLoss(spec));
   passes.addPass(createBuildBackward(spec));
   // The update sees sums of gradients: it divides once, after all micro-batches.
   passes.addPass(createBuildUpdate(spec));
-  // Evaluation is built from the untouched @forward, so no gradient code can leak into it.
+  // Evaluation is built from the untouched @forward, so no gradient code can leak into
+  // it.
   passes.addPass(createBuildEntries(spec));
-  // Gradients repeat forward expressions and leave unused ones: clean once, before anything is priced.
+  // Gradients repeat forward expressions and leave unused ones: clean once, before
+  // anything is priced.
   passes.addPass(createCSEPass());
   passes.addPass(createCanonicalizerPass());
   passes.addPass(createCSEPass());

@@ -8,7 +8,8 @@ class OpPassManager;
 namespace sluice {
 struct TrainingSpec;
 
-/// From the imported @forward to the entries @step (or @micro and @update), @eval and @infer.
+/// From the imported @forward to the entries @step (or @micro and @update), @eval and
+/// @infer.
 void buildTrainPipeline(mlir::OpPassManager &passes, const TrainingSpec &spec);
 
 } // namespace sluice

@@ -1,0 +1,213 @@
+// Decides for every parameter whether it trains and with which optimizer options. Names
+// are matched here and nowhere else: later passes read `trainable`, `group` and the
+// module's `graph.groups`.
+
+#include "ir/TrainingSpec.h"
+#include "passes/Passes.h"
+#include "passes/StateSymbols.h"
+
+#include "llvm/Support/GlobPattern.h"
+
+#include <map>
+
+using namespace mlir;
+
+namespace sluice {
+#define GEN_PASS_DEF_ASSIGNGROUPS
+#include "passes/Passes.h.inc"
+
+namespace {
+
+/// A glob of the spec that must match at least one parameter.
+struct Pattern {
+  std::string text, key;
+  llvm::GlobPattern glob;
+  bool matched = false;
+  bool match(StringRef name) {
+    bool hit = glob.match(name);
+    matched |= hit;
+    return hit;
+  }
+};
+
+FailureOr<Pattern> makePattern(ModuleOp module, const std::string &text,
+                               const std::string &key) {
+  auto glob = llvm::GlobPattern::create(text);
+  if (!glob)
+    return module.emitError() << "pattern '" << text << "' of '" << key
+                              << "' is no glob: " << llvm::toString(glob.takeError());
+  return Pattern{text, key, std::move(*glob)};
+}
+
+struct Patterns {
+  std::vector<Pattern> trainable, frozen, groups;
+};
+
+FailureOr<Patterns> makePatterns(ModuleOp module, const TrainingSpec &spec) {
+  Patterns patterns;
+  auto addAll = [&](std::vector<Pattern> &list, const std::string &text,
+                    const std::string &key) {
+    auto pattern = makePattern(module, text, key);
+    if (succeeded(pattern))
+      list.push_back(std::move(*pattern));
+    return success(succeeded(pattern));
+  };
+  for (const std::string &text : spec.trainable)
+    if (failed(addAll(patterns.trainable, text, "trainable")))
+      return failure();
+  for (const std::string &text : spec.frozen)
+    if (failed(addAll(patterns.frozen, text, "frozen")))
+      return failure();
+  for (const ParameterGroupSpec &group : spec.parameterGroups)
+    if (failed(addAll(patterns.groups, group.match, "parameter_groups")))
+      return failure();
+  return patterns;
+}
+
+bool anyMatch(std::vector<Pattern> &patterns, StringRef name) {
+  bool hit = false;
+  for (Pattern &pattern : patterns) // all of them: each must be seen to match something
+    hit |= pattern.match(name);
+  return hit;
+}
+
+OptimizerSpec overridden(OptimizerSpec options, const ParameterGroupSpec &group) {
+  options.lr = group.lr.value_or(options.lr);
+  options.beta1 = group.beta1.value_or(options.beta1);
+  options.beta2 = group.beta2.value_or(options.beta2);
+  options.eps = group.eps.value_or(options.eps);
+  options.weightDecay = group.weightDecay.value_or(options.weightDecay);
+  options.momentum = group.momentum.value_or(options.momentum);
+  options.dampening = group.dampening.value_or(options.dampening);
+  return options;
+}
+
+/// What makes two parameters members of one group.
+std::vector<double> keyOf(const OptimizerSpec &o) {
+  return {o.lr, o.beta1, o.beta2, o.eps, o.weightDecay, o.momentum, o.dampening};
+}
+
+struct Group {
+  std::string name;
+  OptimizerSpec options;
+  std::vector<std::string> members; // symbols, in name order
+};
+
+DictionaryAttr describe(Builder &b, const Group &group, const ScheduleSpec &schedule) {
+  SmallVector<Attribute> members;
+  for (const std::string &member : group.members)
+    members.push_back(b.getStringAttr(member));
+  const OptimizerSpec &o = group.options;
+  return b.getDictionaryAttr({
+      b.getNamedAttr("name", b.getStringAttr(group.name)),
+      b.getNamedAttr("lr", b.getF64FloatAttr(o.lr)),
+      b.getNamedAttr("beta1", b.getF64FloatAttr(o.beta1)),
+      b.getNamedAttr("beta2", b.getF64FloatAttr(o.beta2)),
+      b.getNamedAttr("eps", b.getF64FloatAttr(o.eps)),
+      b.getNamedAttr("weight_decay", b.getF64FloatAttr(o.weightDecay)),
+      b.getNamedAttr("momentum", b.getF64FloatAttr(o.momentum)),
+      b.getNamedAttr("dampening", b.getF64FloatAttr(o.dampening)),
+      b.getNamedAttr("schedule", b.getStringAttr(schedule.kind)),
+      b.getNamedAttr("warmup_steps", b.getI64IntegerAttr(schedule.warmupSteps)),
+      b.getNamedAttr("total_steps", b.getI64IntegerAttr(schedule.totalSteps)),
+      b.getNamedAttr("lr_scale", b.getF64FloatAttr(schedule.lrScale)),
+      b.getNamedAttr("warmup_scale", b.getF64FloatAttr(schedule.warmupScale)),
+      b.getNamedAttr("members", b.getArrayAttr(members)),
+  });
+}
+
+class AssignGroups : public impl::AssignGroupsBase<AssignGroups> {
+public:
+  explicit AssignGroups(const TrainingSpec &spec) : spec(spec) {}
+
+  void runOnOperation() override {
+    auto patterns = makePatterns(getOperation(), spec);
+    if (failed(patterns))
+      return signalPassFailure();
+    groups.clear();
+    std::vector<graph::ParameterOp> parameters =
+        StateSymbols(getOperation()).parameters();
+    for (graph::ParameterOp parameter : parameters)
+      assign(parameter, *patterns);
+    if (failed(checkAllMatched(*patterns, parameters)))
+      return signalPassFailure();
+    writeGroups();
+  }
+
+private:
+  void assign(graph::ParameterOp parameter, Patterns &patterns) {
+    StringRef name = modelName(parameter.getSymName());
+    bool trains = anyMatch(patterns.trainable, name);
+    trains &= !anyMatch(patterns.frozen, name);
+    trains &= isa<FloatType>(parameter.getTensorType().getElementType());
+    OptimizerSpec options = spec.optimizer;
+    std::string groupName = "default";
+    for (auto [i, pattern] : llvm::enumerate(patterns.groups)) {
+      if (!pattern.match(name))
+        continue;
+      options = overridden(options, spec.parameterGroups[i]);
+      trains &= !spec.parameterGroups[i].frozen;
+      groupName = "group" + std::to_string(i + 1);
+    }
+    parameter.setTrainable(trains);
+    if (trains)
+      join(parameter, options, groupName);
+    else
+      parameter.removeGroupAttr();
+  }
+
+  /// Two parameters may reach the same options by other rules, or other options by the
+  /// same last rule.
+  void join(graph::ParameterOp parameter, const OptimizerSpec &options,
+            std::string name) {
+    auto group = llvm::find_if(
+        groups, [&](const Group &g) { return keyOf(g.options) == keyOf(options); });
+    if (group == groups.end()) {
+      while (llvm::any_of(groups, [&](const Group &g) { return g.name == name; }))
+        name += "b";
+      group = groups.insert(groups.end(), Group{name, options, {}});
+    }
+    group->members.push_back(parameter.getSymName().str());
+    parameter.setGroup(group->name);
+  }
+
+  LogicalResult checkAllMatched(const Patterns &patterns,
+                                ArrayRef<graph::ParameterOp> parameters) {
+    if (groups.empty() && llvm::is_contained(spec.entries, "step"))
+      return getOperation().emitError()
+             << "no parameter of the model trains (it has " << parameters.size()
+             << "); check 'trainable' and 'frozen'";
+    for (const auto *list : {&patterns.trainable, &patterns.frozen, &patterns.groups})
+      for (const Pattern &pattern : *list)
+        if (!pattern.matched && !parameters.empty())
+          return getOperation().emitError()
+                 << "pattern '" << pattern.text << "' of '" << pattern.key
+                 << "' matches no parameter; the first one is '"
+                 << modelName(graph::ParameterOp(parameters.front()).getSymName()) << "'";
+    return success();
+  }
+
+  void writeGroups() {
+    ModuleOp module = getOperation();
+    Builder builder(module.getContext());
+    SmallVector<Attribute> descriptions;
+    for (const Group &group : groups)
+      descriptions.push_back(describe(builder, group, spec.schedule));
+    module->setAttr("graph.groups", builder.getArrayAttr(descriptions));
+    module->setAttr("graph.accumulate", builder.getI64IntegerAttr(spec.accumulate));
+    module->setAttr("graph.threads", builder.getI64IntegerAttr(spec.threads));
+    module->setAttr("graph.seed",
+                    builder.getI64IntegerAttr(static_cast<int64_t>(spec.seed)));
+  }
+
+  const TrainingSpec &spec;
+  std::vector<Group> groups;
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createAssignGroups(const TrainingSpec &spec) {
+  return std::make_unique<AssignGroups>(spec);
+}
+
+} // namespace sluice

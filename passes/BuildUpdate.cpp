@@ -1,0 +1,272 @@
+// Turns the gradient results of the training entry into state. Sums stay unnormalised
+// until all micro-batches are in, and are divided once by the global count, so that
+// uneven micro-batches weigh right and ranks can be added in a fixed order.
+
+#include "ir/TrainingSpec.h"
+#include "ir/graph/GraphBuilder.h"
+#include "passes/EntryFunctions.h"
+#include "passes/Passes.h"
+#include "passes/StateSymbols.h"
+
+using namespace mlir;
+
+namespace sluice {
+#define GEN_PASS_DEF_BUILDUPDATE
+#include "passes/Passes.h.inc"
+
+using graph::GraphBuilder;
+
+namespace {
+
+/// A trainable parameter with the sum of its gradients over the update's samples.
+struct Gradient {
+  graph::ParameterOp parameter;
+  Value sum;
+};
+
+/// The optimizer's options for the members of a group, from `graph.groups`.
+class GroupOptions {
+public:
+  explicit GroupOptions(ModuleOp module) {
+    if (auto groups = module->getAttrOfType<ArrayAttr>("graph.groups"))
+      for (auto group : groups.getAsRange<DictionaryAttr>())
+        byName[group.getAs<StringAttr>("name").getValue()] = group;
+  }
+  APFloat get(StringRef group, StringRef key) const {
+    return byName.lookup(group).getAs<FloatAttr>(key).getValue();
+  }
+
+private:
+  llvm::StringMap<DictionaryAttr> byName;
+};
+
+/// Builds the optimizer part of one entry.
+class UpdateBuilder {
+public:
+  UpdateBuilder(func::FuncOp entry, const TrainingSpec &spec, StateSymbols &state)
+      : spec(spec), state(state), reads(entry, state),
+        options(entry->getParentOfType<ModuleOp>()), builder(returnOf(entry)) {}
+
+  /// Updates all parameters; returns the norm of the mean gradient where it is clipped,
+  /// else null.
+  Value build(std::vector<Gradient> gradients, Value count) {
+    GraphBuilder b = at("normalize");
+    Value zero = b.splatLike(count, 0), one = b.splatLike(count, 1);
+    // Without a single counted sample the gradients are 0, not NaN.
+    Value some = b.compare(count, "gt", zero);
+    Value inverse = b.select(some, b.div(one, b.select(some, count, one)), zero);
+    for (Gradient &gradient : gradients)
+      gradient.sum = multiply(gradient.sum, inverse, gradient.parameter);
+    Value norm = spec.clip.kind == "global_norm" ? clip(gradients) : Value();
+    for (const Gradient &gradient : gradients)
+      update(gradient);
+    countStep();
+    return norm;
+  }
+
+private:
+  GraphBuilder at(StringRef name) {
+    return {NameLoc::get(builder.getStringAttr(name)), builder};
+  }
+
+  Value multiply(Value gradient, Value factor, graph::ParameterOp parameter) {
+    GraphBuilder b(parameter.getLoc(), builder);
+    Value converted = b.cast(factor, graph::tensorType(gradient).getElementType());
+    return b.mul(gradient, b.broadcastLike(converted, gradient));
+  }
+
+  /// Scales by min(1, max / (norm + 1e-6)), as PyTorch; squares are summed per tensor,
+  /// then over tensors in name order.
+  Value clip(std::vector<Gradient> &gradients) {
+    GraphBuilder b = at("clip");
+    Value total;
+    for (const Gradient &gradient : gradients) {
+      Value squares = b.cast(b.sumAll(b.square(gradient.sum)), b.getF32Type());
+      total = total ? b.add(total, squares) : squares;
+    }
+    Value norm = b.make<graph::SqrtOp>(total);
+    Value ratio = b.div(b.splatLike(norm, spec.clip.max), b.shift(norm, 1e-6));
+    Value factor = b.make<graph::MinOp>(b.splatLike(norm, 1), ratio);
+    for (Gradient &gradient : gradients)
+      gradient.sum = multiply(gradient.sum, factor, gradient.parameter);
+    return norm;
+  }
+
+  void update(const Gradient &gradient) {
+    if (spec.optimizer.kind == "sgd")
+      sgd(gradient);
+    else
+      adam(gradient);
+  }
+
+  Value control(StringRef group, StringRef name) {
+    return reads.control(("control/" + group + "/" + name).str(), builder.getF32Type(),
+                         group);
+  }
+
+  /// The moment `suffix` of a parameter, zero at first.
+  graph::ParameterOp moment(graph::ParameterOp parameter, StringRef suffix) {
+    std::string symbol =
+        ("opt/" + modelName(parameter.getSymName()) + "/" + suffix).str();
+    return state.declare(symbol, parameter.getTensorType(), "moment",
+                         *parameter.getGroup());
+  }
+
+  void write(graph::ParameterOp target, Value value) {
+    builder.create<graph::WriteOp>(target.getLoc(), target.getSymName(), value);
+  }
+
+  void sgd(const Gradient &gradient) {
+    graph::ParameterOp parameter = gradient.parameter;
+    StringRef group = *parameter.getGroup();
+    APFloat momentum = options.get(group, "momentum");
+    graph::ParameterOp velocity;
+    Value v;
+    if (!momentum.isZero()) {
+      velocity = moment(parameter, "velocity");
+      v = reads.read(velocity);
+    }
+    auto op = builder.create<graph::SgdOp>(
+        parameter.getLoc(), reads.read(parameter), gradient.sum, v, control(group, "lr"),
+        reads.control("control/update", builder.getI64Type()), momentum,
+        options.get(group, "dampening"), options.get(group, "weight_decay"),
+        spec.optimizer.nesterov);
+    write(parameter, op.getNewW());
+    if (velocity)
+      write(velocity, op.getNewV());
+  }
+
+  void adam(const Gradient &gradient) {
+    graph::ParameterOp parameter = gradient.parameter;
+    StringRef group = *parameter.getGroup();
+    graph::ParameterOp m = moment(parameter, "m"), v = moment(parameter, "v");
+    auto op = builder.create<graph::AdamOp>(
+        parameter.getLoc(), reads.read(parameter), gradient.sum, reads.read(m),
+        reads.read(v), control(group, "lr"), control(group, "bc1"), control(group, "bc2"),
+        options.get(group, "beta1"), options.get(group, "beta2"),
+        options.get(group, "eps"), options.get(group, "weight_decay"),
+        /*decoupled=*/spec.optimizer.kind == "adamw", spec.optimizer.epsBeforeCorrection);
+    write(parameter, op.getNewW());
+    write(m, op.getNewM());
+    write(v, op.getNewV());
+  }
+
+  /// `step` counts updates.
+  void countStep() {
+    graph::ParameterOp step =
+        state.declare("step", RankedTensorType::get({}, builder.getI64Type()), "buffer");
+    write(step, at("step").shift(reads.read(step), 1));
+  }
+
+  const TrainingSpec &spec;
+  StateSymbols &state;
+  EntryReads reads;
+  GroupOptions options;
+  OpBuilder builder;
+};
+
+class BuildUpdate : public impl::BuildUpdateBase<BuildUpdate> {
+public:
+  explicit BuildUpdate(const TrainingSpec &spec) : spec(spec) {}
+
+  void runOnOperation() override {
+    if (!llvm::is_contained(spec.entries, "step"))
+      return;
+    bool accumulates = spec.accumulate > 1;
+    auto entry =
+        getOperation().lookupSymbol<func::FuncOp>(accumulates ? "micro" : "step");
+    if (!entry || !resultNamed(entry, "loss_count")) {
+      getOperation().emitError("no entry has gradients; run build-backward first");
+      return signalPassFailure();
+    }
+    StateSymbols state(getOperation());
+    if (accumulates)
+      accumulateThenUpdate(entry, state);
+    else
+      updateIn(entry, state);
+  }
+
+private:
+  std::vector<Gradient> gradientsOf(func::FuncOp entry, StateSymbols &state) {
+    std::vector<Gradient> gradients;
+    for (const NamedValue &result : results(entry))
+      if (StringRef name = result.name; name.consume_front("grad/"))
+        gradients.push_back({state.lookup(("param/" + name).str()), result.value});
+    return gradients;
+  }
+
+  void updateIn(func::FuncOp entry, StateSymbols &state) {
+    std::vector<NamedValue> named{{"loss_sum", resultNamed(entry, "loss_sum")},
+                                  {"loss_count", resultNamed(entry, "loss_count")}};
+    UpdateBuilder update(entry, spec, state);
+    if (Value norm = update.build(gradientsOf(entry, state), named[1].value))
+      named.push_back({"grad_norm", norm});
+    setResults(entry, named);
+  }
+
+  /// @micro adds its sums to the accumulators; @update uses and empties them, however
+  /// many micro-batches came.
+  void accumulateThenUpdate(func::FuncOp micro, StateSymbols &state) {
+    OpBuilder builder(returnOf(micro));
+    Value sum = resultNamed(micro, "loss_sum"), count = resultNamed(micro, "loss_count");
+    std::vector<Gradient> gradients = gradientsOf(micro, state);
+    EntryReads reads(micro, state);
+    auto add = [&](graph::ParameterOp accumulator, Value part) {
+      GraphBuilder b(accumulator.getLoc(), builder);
+      Value total = b.add(reads.read(accumulator), part);
+      b.create<graph::WriteOp>(accumulator.getSymName(), total);
+    };
+    std::vector<graph::ParameterOp> accumulators;
+    for (const Gradient &gradient : gradients) {
+      accumulators.push_back(accumulatorOf(gradient, state));
+      add(accumulators.back(), gradient.sum);
+    }
+    auto counter = state.declare("grad/count", graph::tensorType(count), "accumulator");
+    add(counter, count);
+    setResults(micro, {{"loss_sum", sum}, {"loss_count", count}});
+    buildUpdateEntry(gradients, accumulators, counter, state);
+  }
+
+  graph::ParameterOp accumulatorOf(const Gradient &gradient, StateSymbols &state) {
+    graph::ParameterOp parameter = gradient.parameter;
+    return state.declare(("grad/" + modelName(parameter.getSymName())).str(),
+                         graph::tensorType(gradient.sum), "accumulator",
+                         *parameter.getGroup());
+  }
+
+  void buildUpdateEntry(std::vector<Gradient> gradients,
+                        ArrayRef<graph::ParameterOp> accumulators,
+                        graph::ParameterOp counter, StateSymbols &state) {
+    OpBuilder builder(getOperation().getBodyRegion());
+    builder.setInsertionPointToEnd(getOperation().getBody());
+    auto entry =
+        builder.create<func::FuncOp>(NameLoc::get(builder.getStringAttr("update")),
+                                     "update", builder.getFunctionType({}, {}));
+    builder.setInsertionPointToStart(entry.addEntryBlock());
+    builder.create<func::ReturnOp>(entry.getLoc());
+    EntryReads reads(entry, state);
+    for (auto [gradient, accumulator] : llvm::zip_equal(gradients, accumulators))
+      gradient.sum = reads.read(accumulator);
+    Value norm = UpdateBuilder(entry, spec, state).build(gradients, reads.read(counter));
+    builder.setInsertionPoint(returnOf(entry));
+    auto clear = [&](graph::ParameterOp accumulator) {
+      GraphBuilder b(accumulator.getLoc(), builder);
+      Value zero = b.splat(accumulator.getTensorType(), 0);
+      b.create<graph::WriteOp>(accumulator.getSymName(), zero);
+    };
+    llvm::for_each(accumulators, clear);
+    clear(counter);
+    if (norm)
+      setResults(entry, {{"grad_norm", norm}});
+  }
+
+  const TrainingSpec &spec;
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createBuildUpdate(const TrainingSpec &spec) {
+  return std::make_unique<BuildUpdate>(spec);
+}
+
+} // namespace sluice

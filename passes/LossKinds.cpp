@@ -1,0 +1,204 @@
+#include "passes/LossKinds.h"
+
+#include "ir/graph/Shapes.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+using namespace mlir;
+
+namespace sluice {
+
+using graph::GraphBuilder;
+using graph::tensorType;
+
+static bool hasLabels(StringRef kind) { return kind == "cross_entropy" || kind == "nll"; }
+
+bool hasTarget(StringRef kind) {
+  return hasLabels(kind) || kind == "mse" || kind == "l1" || kind == "bce_with_logits";
+}
+
+bool isLossKind(StringRef kind) {
+  return hasTarget(kind) || kind == "sum" || kind == "output";
+}
+
+int64_t classAxis(const LossSpec &spec, int64_t rank) {
+  if (spec.classAxis)
+    return *spec.classAxis < 0 ? *spec.classAxis + rank : *spec.classAxis;
+  return rank <= 3 ? rank - 1 : 1;
+}
+
+/// Splits dimension 0 into samples and rows, where a sample has more than one.
+static SmallVector<int64_t> bySample(ArrayRef<int64_t> shape, SampleLayout layout) {
+  SmallVector<int64_t> result{layout.batch};
+  if (layout.rowsPerSample != 1)
+    result.push_back(layout.rowsPerSample);
+  llvm::append_range(result, shape.drop_front());
+  return result;
+}
+
+static FailureOr<LossTarget> labelTarget(const LossSpec &spec,
+                                         RankedTensorType prediction, SampleLayout layout,
+                                         const EmitError &emitError) {
+  int64_t axis = classAxis(spec, prediction.getRank());
+  if (prediction.getRank() < 2 || axis < 1 || axis >= prediction.getRank())
+    return emitError() << "'" << spec.kind
+                       << "' needs a class dimension after the samples, '" << spec.logits
+                       << "' has type " << prediction
+                       << (spec.classAxis ? "; check 'loss.class_axis'" : "");
+  int64_t classes = prediction.getDimSize(axis);
+  if (!spec.classWeights.empty() &&
+      static_cast<int64_t>(spec.classWeights.size()) != classes)
+    return emitError() << "'loss.class_weights' has " << spec.classWeights.size()
+                       << " entries, expected " << classes << " (classes of '"
+                       << spec.logits << "')";
+  SmallVector<int64_t> shape(prediction.getShape());
+  shape.erase(shape.begin() + axis);
+  LossTarget target;
+  target.type = RankedTensorType::get(bySample(shape, layout),
+                                      IntegerType::get(prediction.getContext(), 64));
+  target.bounds = {0, classes - 1};
+  target.ignored = spec.ignoreIndex;
+  return target;
+}
+
+FailureOr<LossTarget> lossTarget(const LossSpec &spec, RankedTensorType prediction,
+                                 SampleLayout layout, const EmitError &emitError) {
+  if (hasLabels(spec.kind))
+    return labelTarget(spec, prediction, layout, emitError);
+  LossTarget target;
+  target.type = RankedTensorType::get(bySample(prediction.getShape(), layout),
+                                      prediction.getElementType());
+  return target;
+}
+
+namespace {
+
+/// What every kind is built from.
+class LossBuilder {
+public:
+  LossBuilder(GraphBuilder &b, const LossSpec &spec, Value prediction, Value target,
+              Value valid, SampleLayout layout)
+      : b(b), spec(spec), prediction(prediction), target(target), valid(valid),
+        layout(layout) {}
+
+  LossValue build() {
+    StringRef kind = spec.kind;
+    if (kind == "cross_entropy" || kind == "nll")
+      return labelled();
+    if (kind == "sum")
+      return {sumValid(prediction), b.splat(scalarType(), 1)};
+    if (kind == "output" && tensorType(prediction).getNumElements() == 1)
+      return modelMean();
+    return {sumValid(kind == "output" ? prediction : elementwise()),
+            validElements(prediction)};
+  }
+
+private:
+  RankedTensorType scalarType() { return RankedTensorType::get({}, b.getF32Type()); }
+  Value toScalar(Value x) { return b.cast(b.reshape(x, {}), b.getF32Type()); }
+
+  /// True for the elements of a tensor like `shape` that belong to samples before
+  /// `valid`.
+  Value mask(ArrayRef<int64_t> shape) {
+    Value rows = b.make<graph::IotaOp>(ArrayRef<int64_t>(shape[0]), 0);
+    Value limit = b.broadcast(b.scale(valid, layout.rowsPerSample), shape[0]);
+    Value inside = b.compare(rows, "lt", limit);
+    SmallVector<int64_t> others;
+    for (int64_t d = 1, rank = shape.size(); d < rank; ++d)
+      others.push_back(d);
+    return b.spread(inside, shape, others);
+  }
+
+  Value sumValid(Value x) {
+    Value masked = b.select(mask(tensorType(x).getShape()), x, b.splatLike(x, 0));
+    return toScalar(b.sumAll(masked));
+  }
+
+  Value validElements(Value x) {
+    int64_t perSample = graph::product(tensorType(x).getShape()) / layout.batch;
+    return b.scale(b.cast(valid, b.getF32Type()), perSample);
+  }
+
+  /// The model's own mean over the micro-batch, weighted by the samples it stands for.
+  LossValue modelMean() {
+    Value count = b.cast(valid, b.getF32Type());
+    return {b.mul(toScalar(prediction), count), count};
+  }
+
+  Value elementwise() {
+    Value targets = b.reshape(target, tensorType(prediction).getShape());
+    if (spec.kind == "mse")
+      return b.square(b.sub(prediction, targets));
+    if (spec.kind == "l1")
+      return b.make<graph::AbsOp>(b.sub(prediction, targets));
+    // bce_with_logits: (1 - t) x + (1 + (p - 1) t) log(1 + e^-x), as PyTorch.
+    Value rest = b.sub(b.splatLike(targets, 1), targets);
+    Value surprise = b.make<graph::SoftplusOp>(b.neg(prediction));
+    if (spec.posWeight != 1)
+      surprise = b.mul(surprise, b.shift(b.scale(targets, spec.posWeight - 1), 1));
+    return b.add(b.mul(rest, prediction), surprise);
+  }
+
+  /// Labels of padding are replaced by the ignored one, so the loss itself knows only
+  /// that.
+  LossValue labelled() {
+    auto type = tensorType(prediction);
+    int64_t axis = classAxis(spec, type.getRank()), classes = type.getDimSize(axis);
+    SmallVector<int64_t> labelShape(type.getShape()), order;
+    labelShape.erase(labelShape.begin() + axis);
+    for (int64_t d = 0; d < type.getRank(); ++d)
+      if (d != axis)
+        order.push_back(d);
+    order.push_back(axis);
+    int64_t rows = graph::product(labelShape);
+    Value labels = b.reshape(target, labelShape);
+    labels = b.select(mask(labelShape), labels, b.splatLike(labels, spec.ignoreIndex));
+    labels = b.reshape(labels, rows);
+    Value scores = b.reshape(b.transpose(prediction, order), {rows, classes});
+    if (spec.kind == "nll")
+      return negativeLogLikelihood(scores, labels);
+    auto op =
+        b.create<graph::CrossEntropyOp>(scores, labels, weights(type.getElementType()),
+                                        spec.ignoreIndex, APFloat(spec.labelSmoothing));
+    return {toScalar(op.getLoss()), toScalar(op.getCount())};
+  }
+
+  Value weights(Type element) {
+    if (spec.classWeights.empty())
+      return nullptr;
+    SmallVector<Attribute> values;
+    for (double weight : spec.classWeights)
+      values.push_back(b.getFloatAttr(element, weight));
+    auto type = RankedTensorType::get(values.size(), element);
+    return b.make<graph::ConstantOp>(ElementsAttr(DenseElementsAttr::get(type, values)));
+  }
+
+  /// -sum of weight * score of the label's column, over rows that are not ignored.
+  LossValue negativeLogLikelihood(Value scores, Value labels) {
+    ArrayRef<int64_t> shape = tensorType(scores).getShape();
+    Value columns = b.make<graph::IotaOp>(shape, 1);
+    Value hot = b.compare(columns, "eq", b.spread(labels, shape, 1));
+    Value kept = b.compare(labels, "ne", b.splatLike(labels, spec.ignoreIndex));
+    hot = b.make<graph::AndOp>(hot, b.spread(kept, shape, 1));
+    Value zero = b.splatLike(scores, 0),
+          weight = weights(tensorType(scores).getElementType());
+    Value each = weight ? b.broadcastLike(weight, scores) : b.splatLike(scores, 1);
+    Value loss = b.neg(b.mul(scores, each));
+    return {toScalar(b.sumAll(b.select(hot, loss, zero))),
+            toScalar(b.sumAll(b.select(hot, each, zero)))};
+  }
+
+  GraphBuilder &b;
+  const LossSpec &spec;
+  Value prediction, target, valid;
+  SampleLayout layout;
+};
+
+} // namespace
+
+LossValue buildLoss(GraphBuilder &b, const LossSpec &spec, Value prediction, Value target,
+                    Value valid, SampleLayout layout) {
+  return LossBuilder(b, spec, prediction, target, valid, layout).build();
+}
+
+} // namespace sluice
