@@ -2,6 +2,7 @@
 
 #include "kernels/ConvExtents.h"
 #include "kernels/GemmExtents.h"
+#include "kernels/MoveExtents.h"
 #include "kernels/Params.h"
 #include "kernels/cpu/Kernels.h"
 
@@ -19,10 +20,16 @@ struct Entry {
 };
 
 #define SLUICE_LEVELS(function) v3::function, v4::function
-#define SLUICE_BOTH(function) function, function
+#define SLUICE_BOTH(function) v3::function, v3::function
 
 // Sorted by name. To add a kernel: a struct of parameters, a description, a line here.
 constexpr Entry kEntries[] = {
+    {"arg_reduce_f32", SLUICE_BOTH(argReduce), paramCount<ArgReduceParams>,
+     extent::describeArgReduce},
+    {"avg_pool_f32", SLUICE_BOTH(avgPool), paramCount<PoolParams>,
+     extent::describeAvgPool},
+    {"avg_pool_grad_f32", SLUICE_BOTH(avgPoolGrad), paramCount<PoolParams>,
+     extent::describeAvgPoolGrad},
     {"conv_forward_f32", SLUICE_LEVELS(convForward), paramCount<ConvParams>,
      extent::describeConvForward},
     {"conv_input_grad_f32", SLUICE_LEVELS(convInputGrad), paramCount<ConvParams>,
@@ -33,12 +40,19 @@ constexpr Entry kEntries[] = {
      paramCount<ConvPackParams>, extent::describeConvPackForGrad},
     {"conv_weight_grad_f32", SLUICE_LEVELS(convWeightGrad),
      paramCount<ConvWeightGradParams>, extent::describeConvWeightGrad},
+    {"copy_strided", SLUICE_BOTH(copyStrided), paramCount<CopyParams>,
+     extent::describeCopy},
+    {"cumsum_f32", SLUICE_BOTH(cumsum), paramCount<CumsumParams>, extent::describeCumsum},
     {"depthwise_forward_f32", SLUICE_LEVELS(depthwiseForward),
      paramCount<DepthwiseParams>, extent::describeDepthwiseForward},
     {"depthwise_input_grad_f32", SLUICE_LEVELS(depthwiseInputGrad),
      paramCount<DepthwiseParams>, extent::describeDepthwiseInputGrad},
     {"depthwise_weight_grad_f32", SLUICE_LEVELS(depthwiseWeightGrad),
      paramCount<DepthwiseWeightGradParams>, extent::describeDepthwiseWeightGrad},
+    {"fill", SLUICE_BOTH(fillElements), paramCount<FillParams>, extent::describeFill},
+    {"gather", SLUICE_BOTH(gather), paramCount<GatherParams>, extent::describeGather},
+    {"gather_elements", SLUICE_BOTH(gatherElements), paramCount<GatherElementsParams>,
+     extent::describeGatherElements},
     {"gemm_f32", SLUICE_LEVELS(gemm), paramCount<GemmParams>, extent::describeGemm},
     {"gemm_pack_b_f32", SLUICE_LEVELS(gemmPackB), paramCount<GemmPackBParams>,
      extent::describeGemmPackB},
@@ -46,6 +60,16 @@ constexpr Entry kEntries[] = {
      extent::describeGemmPacked},
     {"gemm_splitk_f32", SLUICE_LEVELS(gemmSplitK), paramCount<GemmSplitKParams>,
      extent::describeGemmSplitK},
+    {"max_pool_f32", SLUICE_BOTH(maxPool), paramCount<PoolParams>,
+     extent::describeMaxPool},
+    {"max_pool_grad_f32", SLUICE_BOTH(maxPoolGrad), paramCount<PoolParams>,
+     extent::describeMaxPoolGrad},
+    {"scatter_add_f32", SLUICE_BOTH(scatterAdd), paramCount<ScatterAddParams>,
+     extent::describeScatterAdd},
+    {"scatter_elements", SLUICE_BOTH(scatterElements), paramCount<ScatterElementsParams>,
+     extent::describeScatterElements},
+    {"scatter_elements_add_f32", SLUICE_BOTH(scatterElementsAdd),
+     paramCount<ScatterElementsParams>, extent::describeScatterElementsAdd},
     {"sum_slices_f32", SLUICE_LEVELS(sumSlices), paramCount<SumSlicesParams>,
      extent::describeSumSlices},
 };

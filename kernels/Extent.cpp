@@ -16,17 +16,16 @@ bool areStrides(std::initializer_list<int64_t> values) { return areCounts(values
 
 int64_t product(std::initializer_list<int64_t> factors) {
   Wide result = 1;
-  for (int64_t f : factors)
-    if (f == 0)
-      return 0;
+  bool empty = false;
   for (int64_t f : factors) {
     if (f < 0)
       return -1;
-    result *= f;
+    empty |= f == 0;
+    result *= f == 0 ? 1 : f;
     if (result > kMaxBytes)
       return -1;
   }
-  return static_cast<int64_t>(result);
+  return empty ? 0 : static_cast<int64_t>(result);
 }
 
 int64_t reach(const Dim *dims, int64_t rank, int64_t offset, int64_t elementBytes) {

@@ -25,7 +25,8 @@ bool areCounts(std::initializer_list<int64_t> values);
 bool areStrides(std::initializer_list<int64_t> values);
 inline bool isFlag(int64_t n) { return n == 0 || n == 1; }
 
-/// The product, or -1 above kMaxBytes.
+/// The product, or -1 when a factor is negative or the product of those that are not 0 is
+/// above kMaxBytes.
 int64_t product(std::initializer_list<int64_t> factors);
 
 /// Bytes up to the end of the last element reached from `offset`, 0 when there is none;

@@ -6,19 +6,22 @@
 
 namespace sluice {
 
+/// Shapes are aligned at the last dim: unused leading dims are 1, and an axis counts from
+/// there.
 constexpr int64_t kMaxRank = 8;
 
 /// copy_strided: in, out. out[outOffset + sum i*outStride] = in[inOffset + sum
-/// i*inStride] over all indices of `dims` (unused trailing dims are 1). Strides may be 0
-/// (broadcast) or negative (in only). The last two dims, rows and cols, are the block; a
-/// unit is `unitRows` rows of one outer index: units = product of the outer dims *
-/// ceil(rows / unitRows). Build by planCopy, which orders dims for the cache.
+/// i*inStride] over all indices of `dims` (unused leading dims are 1). Strides may be 0
+/// (broadcast) or negative. The last two dims, rows and cols, are the block; a unit is
+/// unitRows x unitCols of one outer index, columns the fastest: units = product of the
+/// outer dims * ceil(rows / unitRows) * ceil(cols / unitCols). Build by planCopy, which
+/// orders dims for the cache; chunks of 1.
 struct CopyParams {
   int64_t elementBytes = 4;
   int64_t inOffset = 0, outOffset = 0;
   int64_t dims[kMaxRank] = {1, 1, 1, 1, 1, 1, 1, 1};
   int64_t inStride[kMaxRank] = {}, outStride[kMaxRank] = {};
-  int64_t unitRows = 1;
+  int64_t unitRows = 1, unitCols = 1;
 };
 
 /// fill: out. out[i] = low elementBytes of `bits`, i < count. Units: ceil(count /

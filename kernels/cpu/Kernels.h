@@ -31,8 +31,8 @@ namespace sluice::v4 {
 SLUICE_LEVEL_KERNELS;
 }
 
-// Compiled once: bound by memory.
-namespace sluice {
+// Bound by memory: compiled once, for the lower level.
+namespace sluice::v3 {
 SLUICE_KERNEL(maxPool);
 SLUICE_KERNEL(maxPoolGrad);
 SLUICE_KERNEL(avgPool);
@@ -46,4 +46,4 @@ SLUICE_KERNEL(scatterElements);
 SLUICE_KERNEL(scatterElementsAdd);
 SLUICE_KERNEL(argReduce);
 SLUICE_KERNEL(cumsum);
-} // namespace sluice
+} // namespace sluice::v3

@@ -1,0 +1,79 @@
+#include "kernels/MoveExtents.h"
+#include "kernels/Params.h"
+
+namespace sluice::extent {
+namespace {
+
+constexpr int64_t kFloat = 4;
+constexpr int64_t kMaxSize = int64_t{1} << 30;
+constexpr int64_t kMaxPositions = int64_t{1} << 26;
+
+struct Sizes {
+  int64_t xPlane, yPlane, x, y;
+};
+
+bool checkPool(const PoolParams &p, Extents &e, Sizes &s) {
+  for (int d = 0; d < 3; ++d) {
+    for (int64_t v : {p.in[d], p.out[d], p.pad[d], p.padEnd[d]})
+      if (v < 0 || v > kMaxSize)
+        return e.refuse("spatial sizes and pads must be between 0 and 2^30");
+    for (int64_t v : {p.kernel[d], p.stride[d], p.dilation[d]})
+      if (v < 1 || v > kMaxSize)
+        return e.refuse("kernel, strides and dilations must be between 1 and 2^30");
+  }
+  // No operand bounds the kernel, and its positions are walked: refuse what would run for
+  // ever.
+  int64_t positions = product({p.kernel[0], p.kernel[1], p.kernel[2]});
+  if (positions < 0 || positions > kMaxPositions)
+    return e.refuse("the kernel must have at most 2^26 positions");
+  if (!isFlag(p.countIncludePad))
+    return e.refuse("'countIncludePad' must be 0 or 1");
+  s.xPlane = product({p.in[0], p.in[1], p.in[2], kFloat});
+  s.yPlane = product({p.out[0], p.out[1], p.out[2], kFloat});
+  s.x = product({p.planes, s.xPlane});
+  s.y = product({p.planes, s.yPlane});
+  return true;
+}
+
+bool describePool(const int64_t *params, int64_t units, Extents &e) {
+  auto p = unpackParams<PoolParams>(params);
+  Sizes s;
+  if (!checkPool(p, e, s))
+    return false;
+  e.input(s.x, s.xPlane);
+  e.output(s.y, s.yPlane);
+  return e.done(units, p.planes);
+}
+
+} // namespace
+
+bool describeMaxPool(const int64_t *params, int64_t units, Extents &e) {
+  return describePool(params, units, e);
+}
+
+bool describeAvgPool(const int64_t *params, int64_t units, Extents &e) {
+  return describePool(params, units, e);
+}
+
+bool describeMaxPoolGrad(const int64_t *params, int64_t units, Extents &e) {
+  auto p = unpackParams<PoolParams>(params);
+  Sizes s;
+  if (!checkPool(p, e, s))
+    return false;
+  e.input(s.x, s.xPlane);
+  e.input(s.y, s.yPlane);
+  e.output(s.x, s.xPlane);
+  return e.done(units, p.planes);
+}
+
+bool describeAvgPoolGrad(const int64_t *params, int64_t units, Extents &e) {
+  auto p = unpackParams<PoolParams>(params);
+  Sizes s;
+  if (!checkPool(p, e, s))
+    return false;
+  e.input(s.y, s.yPlane);
+  e.output(s.x, s.xPlane);
+  return e.done(units, p.planes);
+}
+
+} // namespace sluice::extent

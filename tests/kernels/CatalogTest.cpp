@@ -1,0 +1,86 @@
+#include "tests/kernels/KernelCase.h"
+
+namespace sluice::test {
+namespace {
+
+TEST(Catalog, FindsEveryNameOnBothLevels) {
+  EXPECT_FALSE(builtinKernelNames().empty());
+  for (std::string_view name : builtinKernelNames()) {
+    EXPECT_NE(findBuiltinKernel(name, FeatureLevel::V3), nullptr) << name;
+    EXPECT_NE(findBuiltinKernel(name, FeatureLevel::V4), nullptr) << name;
+  }
+  EXPECT_EQ(findBuiltinKernel("gemm", FeatureLevel::V3), nullptr);
+  EXPECT_EQ(findBuiltinKernel("", FeatureLevel::V3), nullptr);
+}
+
+TEST(Catalog, SaysWhyALaunchIsRefused) {
+  GemmParams p;
+  p.m = p.n = p.k = 4, p.aRow = p.bRow = p.cRow = 4;
+  auto params = packParams(p);
+  std::string why;
+  int64_t sizes[] = {64, 63, 64, gemmWorkerBytes(p)};
+  EXPECT_FALSE(
+      validBuiltinLaunch("gemm_f32", params.data(), params.size(), sizes, 4, 1, why));
+  EXPECT_EQ(why, "operand 1 of 'gemm_f32' has 63 bytes, expected at least 64");
+  sizes[1] = 64;
+  EXPECT_TRUE(
+      validBuiltinLaunch("gemm_f32", params.data(), params.size(), sizes, 4, 1, why));
+  EXPECT_FALSE(
+      validBuiltinLaunch("gemm_f32", params.data(), params.size(), sizes, 4, 2, why));
+  EXPECT_EQ(why, "'gemm_f32': the launch has 2 units, expected 1 from its parameters");
+  EXPECT_FALSE(
+      validBuiltinLaunch("gemm_f32", params.data(), params.size(), sizes, 3, 1, why));
+  EXPECT_EQ(why, "'gemm_f32' got 3 operands, expected 4");
+  EXPECT_FALSE(validBuiltinLaunch("gemm_f32", params.data(), 3, sizes, 4, 1, why));
+  EXPECT_FALSE(validBuiltinLaunch("nothing", params.data(), 3, sizes, 4, 1, why));
+  EXPECT_EQ(why, "no builtin kernel is called 'nothing'");
+}
+
+/// Parameters from a stranger: whatever is accepted must run inside its operands (guard
+/// pages and sanitizers tell).
+TEST(Catalog, HostileParametersAreRefusedOrStayInside) {
+  std::mt19937_64 rng(4);
+  auto value = [&]() -> int64_t {
+    switch (rng() % 8) {
+    case 0:
+      return -int64_t(rng() % 5);
+    case 1:
+      return rng();
+    case 2:
+      return int64_t{1} << (rng() % 64);
+    default:
+      return rng() % 5;
+    }
+  };
+  int accepted = 0;
+  for (int round = 0; round < 20000; ++round)
+    for (std::string_view name : builtinKernelNames()) {
+      std::vector<int64_t> params;
+      std::vector<OperandExtent> extents;
+      std::string why;
+      // The number of parameters is part of the refusal; find the right one by asking.
+      describeBuiltinLaunch(name, nullptr, 0, 0, extents, why);
+      size_t count = std::stoul(why.substr(why.find("expected ") + 9));
+      for (size_t i = 0; i < count; ++i)
+        params.push_back(rng() % 3 ? 1 + rng() % 4 : value());
+      int64_t units = rng() % 20;
+      bool fits = describeBuiltinLaunch(name, params.data(), count, units, extents, why);
+      for (const OperandExtent &e : extents)
+        fits &= e.bytes <= (1 << 20);
+      if (!fits)
+        continue;
+      ++accepted;
+      std::vector<Bytes> memory;
+      std::vector<void *> buffers;
+      for (const OperandExtent &e : extents)
+        memory.push_back(poisoned(e.bytes));
+      for (Bytes &m : memory)
+        buffers.push_back(m.data());
+      findBuiltinKernel(name, FeatureLevel::V3)(buffers.data(), params.data(), 0, units,
+                                                0);
+    }
+  EXPECT_GT(accepted, 1000);
+}
+
+} // namespace
+} // namespace sluice::test

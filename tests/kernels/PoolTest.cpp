@@ -1,0 +1,95 @@
+#include "kernels/reference/Pools.h"
+#include "tests/kernels/KernelCase.h"
+
+#include <cmath>
+#include <limits>
+
+namespace sluice::test {
+namespace {
+
+int64_t volume(const int64_t (&d)[3]) { return d[0] * d[1] * d[2]; }
+
+struct Spatial {
+  int64_t in, kernel, stride = 1, dilation = 1, pad = 0, padEnd = 0;
+  bool ceil = false;
+};
+
+PoolParams pool(int64_t planes, std::initializer_list<Spatial> dims) {
+  PoolParams p;
+  p.planes = planes;
+  int d = 3 - static_cast<int>(dims.size());
+  for (const Spatial &s : dims) {
+    p.in[d] = s.in, p.kernel[d] = s.kernel, p.stride[d] = s.stride,
+    p.dilation[d] = s.dilation;
+    p.pad[d] = s.pad, p.padEnd[d] = s.padEnd;
+    int64_t span = s.in + s.pad + s.padEnd - (s.kernel - 1) * s.dilation - 1;
+    p.out[d] = span < 0 ? 0 : (span + (s.ceil ? s.stride - 1 : 0)) / s.stride + 1;
+    if (s.ceil &&
+        (p.out[d] - 1) * s.stride >= s.in + s.pad) // no window starts in the end pad
+      --p.out[d];
+    ++d;
+  }
+  return p;
+}
+
+void check(const char *name, const PoolParams &p, std::vector<Bytes> inputs,
+           const std::vector<double> &expected) {
+  SCOPED_TRACE(name);
+  Bytes before = poisoned(expected.size() * 4);
+  inputs.push_back(before);
+  auto after = runEverywhere({name, packParams(p), p.planes, inputs});
+  expectNear(expected, before, after.back(), 1e-5);
+}
+
+void checkAll(PoolParams p) {
+  std::mt19937 rng(5);
+  std::vector<float> x(p.planes * volume(p.in));
+  for (float &v : x) // many ties
+    v = float(int(rng() % 5)) - 2;
+  auto dy = randomFloats(rng, p.planes * volume(p.out));
+  std::vector<double> y(dy.size()), dx(x.size());
+  reference::maxPool(p, x.data(), y.data());
+  check("max_pool_f32", p, {toBytes(x)}, y);
+  reference::maxPoolGrad(p, x.data(), dy.data(), dx.data());
+  check("max_pool_grad_f32", p, {toBytes(x), toBytes(dy)}, dx);
+  for (bool include : {false, true}) {
+    p.countIncludePad = include;
+    reference::avgPool(p, x.data(), y.data());
+    check("avg_pool_f32", p, {toBytes(x)}, y);
+    reference::avgPoolGrad(p, dy.data(), dx.data());
+    check("avg_pool_grad_f32", p, {toBytes(dy)}, dx);
+  }
+}
+
+TEST(Pool, TwoByTwo) { checkAll(pool(3, {{8, 2, 2}, {10, 2, 2}})); }
+TEST(Pool, Overlapping) { checkAll(pool(3, {{9, 3, 2, 1, 1, 1}, {21, 3, 1, 1, 1, 1}})); }
+TEST(Pool, CeilModeAndUnevenPads) {
+  checkAll(pool(2, {{8, 3, 2, 1, 0, 1, true}, {9, 2, 2, 1, 1, 0, true}}));
+}
+TEST(Pool, Dilations) { checkAll(pool(2, {{11, 3, 2, 2, 2, 1}, {12, 2, 3, 3, 1, 2}})); }
+TEST(Pool, OneAndThreeDimensions) {
+  checkAll(pool(2, {{30, 4, 3, 1, 1, 2}}));
+  checkAll(pool(2, {{4, 2, 2}, {5, 3, 1, 1, 1, 1}, {6, 2, 1}}));
+}
+TEST(Pool, WholePlane) { checkAll(pool(5, {{7, 7}, {7, 7}})); }
+TEST(Pool, Empty) {
+  checkAll(pool(0, {{7, 3}, {7, 3}}));
+  checkAll(pool(2, {{2, 3}, {2, 3}}));
+}
+
+TEST(Pool, NanWinsAndKeepsItsGradient) {
+  PoolParams p = pool(1, {{4, 2, 2}});
+  float nan = std::numeric_limits<float>::quiet_NaN(), low = -INFINITY;
+  auto x = toBytes<float>({1, nan, low, low});
+  auto y = runEverywhere({"max_pool_f32", packParams(p), 1, {x, poisoned(8)}})[1];
+  EXPECT_TRUE(std::isnan(fromBytes<float>(y)[0]));
+  EXPECT_EQ(fromBytes<float>(y)[1], low);
+  auto dx = runEverywhere({"max_pool_grad_f32",
+                           packParams(p),
+                           1,
+                           {x, toBytes<float>({3, 4}), poisoned(16)}})[2];
+  EXPECT_EQ(fromBytes<float>(dx), (std::vector<float>{0, 3, 4, 0}));
+}
+
+} // namespace
+} // namespace sluice::test
