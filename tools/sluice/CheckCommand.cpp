@@ -60,7 +60,7 @@ void explainState(const fbs::StateTensor &tensor, Console &console) {
       name + ": " + fbs::EnumNameRole(tensor.role()) + " " + shapeText(tensor.shape()) +
       " " + fbs::EnumNameDType(tensor.dtype()) + ", " + std::to_string(tensor.size()) +
       " bytes at state offset " + std::to_string(tensor.offset()) +
-      (tensor.role() == fbs::Role_parameter
+      (tensor.role() == fbs::Role::parameter
            ? tensor.trainable() ? ", trained" : ", frozen: no gradient, no moments"
            : "");
   console.line(text);

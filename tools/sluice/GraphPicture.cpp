@@ -150,7 +150,7 @@ std::string programDot(const fbs::Program &program) {
       for (uint32_t s = 0; s < sizeOf(launch.stages()); ++s)
         for (uint32_t o = 0; o < sizeOf(launch.stages()->Get(s)->operands()); ++o) {
           const fbs::Operand &operand = *launch.stages()->Get(s)->operands()->Get(o);
-          touches |= operand.space() == fbs::Space_step &&
+          touches |= operand.space() == fbs::Space::step &&
                      operand.offset() < buffer.offset() + buffer.size() &&
                      buffer.offset() < operand.offset() + operand.size();
         }

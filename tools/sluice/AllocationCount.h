@@ -1,0 +1,14 @@
+#pragma once
+// Counts heap allocations of this process while a plan's program runs, to show that there
+// are none (law 1). The process's malloc is replaced for it (glibc's own does the work).
+
+#include <cstdint>
+
+namespace sluice::cli {
+
+/// Allocations made so far between countAllocations(true) and countAllocations(false), by
+/// any thread.
+uint64_t allocationsInSteps();
+void countAllocations(bool on);
+
+} // namespace sluice::cli

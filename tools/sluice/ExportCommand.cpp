@@ -1,0 +1,94 @@
+// sluice export: trained weights as safetensors, or back into the ONNX file they came
+// from.
+
+#include "frontend/OnnxExporter.h"
+#include "runtime/Checkpoint.h"
+#include "runtime/Safetensors.h"
+#include "tools/sluice/RunOptions.h"
+
+namespace sluice::cli {
+namespace {
+
+struct ExportArguments {
+  std::string plan, checkpoint, model, out;
+};
+
+constexpr std::string_view kPrefix = "param/";
+
+/// Parameters and buffers of the session under the model's own names.
+std::vector<TensorToWrite> weightsOf(const Session &session) {
+  std::vector<TensorToWrite> weights;
+  const fbs::Plan &raw = session.plan().raw();
+  for (uint32_t i = 0; i < sizeOf(raw.state()); ++i) {
+    const fbs::StateTensor &tensor = *raw.state()->Get(i);
+    std::string_view name = viewOf(tensor.name());
+    if (!name.starts_with(kPrefix))
+      continue;
+    TensorToWrite weight;
+    weight.name = name.substr(kPrefix.size());
+    weight.dtype = static_cast<DType>(tensor.dtype());
+    if (tensor.shape())
+      weight.shape.assign(tensor.shape()->begin(), tensor.shape()->end());
+    weight.data = session.state(name).data();
+    weight.bytes = tensor.size();
+    weights.push_back(std::move(weight));
+  }
+  return weights;
+}
+
+int runExport(const ExportArguments &arguments, Console &console) {
+  bool onnx = arguments.out.ends_with(".onnx");
+  if (!onnx && !arguments.out.ends_with(".safetensors"))
+    return console.fail(Status::usage(
+        "-o '" + arguments.out + "': expected a name ending in .onnx or .safetensors"));
+  if (onnx && arguments.model.empty())
+    return console.fail(
+        Status::usage("writing ONNX needs --model, the file that was compiled: its graph "
+                      "is kept, its weights replaced"));
+  RunOptions run;
+  run.plan = arguments.plan;
+  auto session = openSession(run, console);
+  if (!session)
+    return console.fail(session.status());
+  if (!arguments.checkpoint.empty()) {
+    auto loaded = loadCheckpoint(**session, arguments.checkpoint);
+    if (!loaded)
+      return console.fail(loaded.status());
+    for (const std::string &note : loaded->notes)
+      console.message("note: " + note);
+  }
+  std::vector<TensorToWrite> weights = weightsOf(**session);
+  if (onnx) {
+    std::map<std::string, TensorBytes> byName;
+    for (const TensorToWrite &weight : weights)
+      byName[weight.name] = {static_cast<const char *>(weight.data), weight.bytes};
+    if (auto problem = exportOnnx(arguments.model, byName, arguments.out))
+      return console.fail(Status::refused(*problem));
+  } else if (Status status = writeSafetensors(arguments.out, weights, {}); !status.ok()) {
+    return console.fail(status);
+  }
+  console.result["tensors"] = weights.size();
+  console.result["path"] = arguments.out;
+  console.line("wrote " + std::to_string(weights.size()) + " tensors to " +
+               arguments.out);
+  return console.finish();
+}
+
+} // namespace
+
+Command addExport(CLI::App &parent, Console &console) {
+  auto arguments = std::make_shared<ExportArguments>();
+  CLI::App *app = parent.add_subcommand(
+      "export", "Write trained weights as safetensors or back into the ONNX file");
+  app->add_option("plan", arguments->plan, "plan file")->required();
+  app->add_option("--checkpoint", arguments->checkpoint,
+                  "folder of checkpoints (or one file); default: the initial state");
+  app->add_option("--model", arguments->model,
+                  "for .onnx: the ONNX file that was compiled");
+  app->add_option("-o,--out", arguments->out, "F.onnx or F.safetensors")->required();
+  app->footer("Example: sluice export model.plan --checkpoint run --model model.onnx -o "
+              "trained.onnx");
+  return {app, [arguments, &console] { return runExport(*arguments, console); }};
+}
+
+} // namespace sluice::cli

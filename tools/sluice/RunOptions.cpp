@@ -1,0 +1,86 @@
+#include "tools/sluice/RunOptions.h"
+#include "runtime/data/DataSource.h"
+#include "tools/sluice/AllocationCount.h"
+
+#include <cstdio>
+#include <cstring>
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace sluice::cli {
+
+void addRunOptions(CLI::App *app, RunOptions &options, const char *checkpointHelp) {
+  app->add_option("plan", options.plan, "plan file")->required();
+  app->add_option("--data", options.data,
+                  "NAME=idx:FILE[.gz],scale=1/255,mean=0.1307 | npy:FILE | npz:FILE#name "
+                  "| safetensors:FILE#name | "
+                  "text:FILE,shift=1 | tokens:FILE | csv:FILE,columns=1-20,target=21; "
+                  "NAME is the model's input")
+      ->required();
+  app->add_option("--weights", options.weights,
+                  "safetensors file with parameters by name");
+  app->add_option("--checkpoint", options.checkpoint, checkpointHelp);
+  app->add_option("--threads", options.threads,
+                  "workers; at most, and by default, as planned");
+  app->add_option("--level", options.level,
+                  "x86-64-v3 or x86-64-v4; by default the best there is")
+      ->check(CLI::IsMember({"x86-64-v3", "x86-64-v4"}));
+  app->add_flag("--no-shuffle", options.noShuffle, "read the data in order of the file");
+}
+
+Result<std::unique_ptr<Session>> openSession(const RunOptions &options,
+                                             const Console &console, size_t traceEvents,
+                                             bool pattern) {
+  auto plan = PlanReader::readFile(options.plan);
+  if (!plan)
+    return plan.status();
+  SessionOptions session;
+  session.threads = options.threads;
+  if (!options.level.empty())
+    session.level = levelByName(options.level);
+  session.traceEvents = traceEvents;
+  if (pattern)
+    session.stepPattern = uint8_t{0xa5};
+  session.log = [&console](const std::string &text) { console.message("note: " + text); };
+  session.aroundProgram = countAllocations;
+  auto created = Session::create(*plan, session);
+  if (created && !options.weights.empty())
+    if (Status status = (*created)->loadWeights(options.weights); !status.ok())
+      return status;
+  return created;
+}
+
+Result<std::unique_ptr<BatchSource>> openSource(const Session &session,
+                                                std::string_view program,
+                                                const std::vector<std::string> &data,
+                                                bool shuffle) {
+  DataOptions options;
+  options.shuffle = shuffle;
+  options.seed = session.seed();
+  options.labelsInput = viewOf(session.plan().raw().labels_input());
+  options.ignoreUnused = program == "infer";
+  auto source = openData(data, session.plan().inputs(program), options);
+  if (!source)
+    return source.status();
+  return std::unique_ptr<BatchSource>(std::move(*source));
+}
+
+namespace {
+/// A line "NAME:  123 kB" of the kernel's account of this process.
+uint64_t statusBytes(const char *name) {
+  uint64_t kibibytes = 0;
+  if (FILE *file = std::fopen("/proc/self/status", "r")) {
+    char line[256];
+    while (std::fgets(line, sizeof line, file))
+      if (std::strncmp(line, name, std::strlen(name)) == 0)
+        kibibytes = std::strtoull(line + std::strlen(name) + 1, nullptr, 10);
+    std::fclose(file);
+  }
+  return kibibytes * 1024;
+}
+} // namespace
+
+uint64_t residentBytes() { return statusBytes("VmRSS"); }
+uint64_t peakResidentBytes() { return statusBytes("VmHWM"); }
+
+} // namespace sluice::cli

@@ -1,0 +1,190 @@
+// sluice train: runs a plan's training steps on data.
+
+#include "runtime/Trainer.h"
+#include "tools/sluice/AllocationCount.h"
+#include "tools/sluice/EvalMetrics.h"
+#include "tools/sluice/Progress.h"
+#include "tools/sluice/RunOptions.h"
+
+#include <fstream>
+
+namespace sluice::cli {
+namespace {
+
+struct TrainArguments {
+  RunOptions run;
+  std::vector<std::string> evalData;
+  int64_t steps = 0, epochs = 0, evalEvery = 0, checkpointEvery = 0;
+  std::string trace, log, communicator = "local";
+  int variant = 0;
+  bool resume = false, losses = false, measure = false;
+};
+
+Status checkArguments(const TrainArguments &arguments) {
+  if (arguments.steps <= 0 && arguments.epochs <= 0)
+    return Status::usage("say how long to train: --steps N or --epochs N");
+  if (arguments.communicator != "local")
+    return Status::usage("--comm " + arguments.communicator +
+                         " is not yet supported; plans run on local threads");
+  if (arguments.variant != 0)
+    return Status::usage("--variant is not yet supported; plans have one variant");
+  if (arguments.resume && arguments.run.checkpoint.empty())
+    return Status::usage("--resume needs --checkpoint DIR");
+  if (arguments.evalEvery > 0 && arguments.evalData.empty())
+    return Status::usage("--eval-every needs --eval-data");
+  return Status::success();
+}
+
+/// One line per update: update, samples, loss, rate.
+class CsvLog {
+public:
+  Status open(const std::string &path) {
+    if (path.empty())
+      return Status::success();
+    file.open(path);
+    if (!file)
+      return Status::refused("cannot write the log '" + path +
+                             "': check that the folder exists and is writable");
+    file << "update,samples,loss,lr,grad_norm\n";
+    return Status::success();
+  }
+  void write(const TrainProgress &progress) {
+    if (!file.is_open())
+      return;
+    file.precision(9);
+    file << progress.updates << ',' << progress.samples << ',' << progress.loss << ','
+         << progress.rate << ',';
+    if (progress.gradNorm)
+      file << *progress.gradNorm;
+    file << '\n';
+  }
+
+private:
+  std::ofstream file;
+};
+
+void report(const TrainArguments &arguments, const Session &session,
+            const TrainSummary &summary, Console &console) {
+  Json &out = console.result;
+  out["steps"] = summary.steps;
+  out["updates"] = summary.updates;
+  if (arguments.losses)
+    out["losses"] = summary.losses;
+  out["loss"] = summary.loss;
+  out["step_us_median"] = summary.stepUsMedian;
+  out["samples_per_s"] = summary.samplesPerSecond;
+  PlanMemory memory = session.plan().memory();
+  out["arena_bytes"] = memory.stateBytes + memory.stepBytes;
+  if (arguments.measure)
+    out["arena_bytes_measured"] = memory.stateBytes + session.stepBytesTouched();
+  out["peak_rss_bytes"] = peakResidentBytes();
+  out["threads"] = session.threads();
+  for (const std::string &note : summary.notes)
+    console.message("note: " + note);
+  char text[200];
+  std::snprintf(
+      text, sizeof text,
+      "trained %lld updates: loss %.6g, %.0f samples/s, step %.0f us (median), arena %s",
+      static_cast<long long>(summary.steps), summary.loss, summary.samplesPerSecond,
+      summary.stepUsMedian, sizeText(memory.stateBytes + memory.stepBytes).c_str());
+  console.line(text);
+  if (!summary.checkpointPath.empty()) {
+    out["checkpoint"] = summary.checkpointPath;
+    console.line("checkpoint: " + summary.checkpointPath);
+  }
+}
+
+int runTrain(const TrainArguments &arguments, Console &console) {
+  if (Status status = checkArguments(arguments); !status.ok())
+    return console.fail(status);
+  auto session = openSession(arguments.run, console,
+                             arguments.trace.empty() ? 0 : 1 << 16, arguments.measure);
+  if (!session)
+    return console.fail(session.status());
+  std::string program = (*session)->plan().accumulate() > 1 ? "micro" : "step";
+  auto source =
+      openSource(**session, program, arguments.run.data, !arguments.run.noShuffle);
+  if (!source)
+    return console.fail(source.status());
+  std::unique_ptr<BatchSource> evalSource;
+  if (!arguments.evalData.empty()) {
+    auto opened = openSource(**session, "eval", arguments.evalData, false);
+    if (!opened)
+      return console.fail(opened.status());
+    evalSource = std::move(*opened);
+  }
+  CsvLog log;
+  if (Status status = log.open(arguments.log); !status.ok())
+    return console.fail(status);
+
+  Progress progress;
+  auto metrics = EvalMetrics::create((*session)->plan());
+  TrainOptions options;
+  if (arguments.steps > 0)
+    options.steps = arguments.steps;
+  if (arguments.epochs > 0)
+    options.epochs = arguments.epochs;
+  options.evalEvery = arguments.evalEvery;
+  options.checkpointFolder = arguments.run.checkpoint;
+  options.checkpointEvery = arguments.checkpointEvery;
+  options.resume = arguments.resume;
+  options.onUpdate = [&](const TrainProgress &now) {
+    progress.update(now);
+    log.write(now);
+    return true;
+  };
+  options.onEvalBatch = [&](const Session &running, const Batch &batch) {
+    return metrics.add(running, batch);
+  };
+  options.onEval = [&](const EvalReport &eval) {
+    progress.finish();
+    Json object = metrics.finish(eval);
+    console.line("after " + std::to_string(eval.updates) +
+                 " updates: " + EvalMetrics::text(object));
+    console.result["eval"] = object;
+  };
+  uint64_t allocationsBefore = allocationsInSteps();
+  auto summary = train(**session, **source, evalSource.get(), options);
+  progress.finish();
+  if (!summary)
+    return console.fail(summary.status());
+  console.result["allocations_in_steps"] = allocationsInSteps() - allocationsBefore;
+  report(arguments, **session, *summary, console);
+  if (!arguments.trace.empty())
+    if (Status status =
+            writeTrace(*(*session)->trace(), (*session)->plan(), arguments.trace);
+        !status.ok())
+      return console.fail(status);
+  return console.finish();
+}
+
+} // namespace
+
+Command addTrain(CLI::App &parent, Console &console) {
+  auto arguments = std::make_shared<TrainArguments>();
+  CLI::App *app = parent.add_subcommand("train", "Run a plan's training steps on data");
+  addRunOptions(app, arguments->run,
+                "folder of checkpoints: written at the end, and read with --resume");
+  app->add_option("--steps", arguments->steps, "updates in total");
+  app->add_option("--epochs", arguments->epochs, "passes over the data in total");
+  app->add_option("--eval-data", arguments->evalData, "like --data, for evaluation");
+  app->add_option("--eval-every", arguments->evalEvery,
+                  "evaluate every N updates; always at the end");
+  app->add_option("--checkpoint-every", arguments->checkpointEvery,
+                  "write a checkpoint every N updates");
+  app->add_flag("--resume", arguments->resume,
+                "go on from the newest checkpoint, bit for bit");
+  app->add_option("--trace", arguments->trace, "write a timeline for Perfetto (JSON)");
+  app->add_option("--log", arguments->log, "write update, samples, loss, rate as CSV");
+  app->add_option("--comm", arguments->communicator, "local");
+  app->add_option("--variant", arguments->variant, "0");
+  app->add_flag("--losses", arguments->losses, "with --json: every loss");
+  app->add_flag("--measure", arguments->measure,
+                "fill the step reservation with a pattern and report the bytes touched");
+  app->footer("Example:\n  sluice train model.plan --data "
+              "images=idx:train-images.gz,scale=1/255 --data "
+              "labels=idx:train-labels.gz --epochs 3 --checkpoint run");
+  return {app, [arguments, &console] { return runTrain(*arguments, console); }};
+}
+
+} // namespace sluice::cli
