@@ -3,6 +3,7 @@
 // pass.
 
 #include "ir/graph/Graph.h"
+#include "ir/plan/Plan.h"
 
 #include "mlir/Pass/Pass.h"
 
@@ -17,5 +18,14 @@ std::unique_ptr<mlir::Pass> createBuildBackward(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildUpdate(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildEntries(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createVerifyTrain();
+
+std::unique_ptr<mlir::Pass> createDecomposeComposites();
+std::unique_ptr<mlir::Pass> createLegalizeForKernels();
+std::unique_ptr<mlir::Pass> createFormRegions(bool fuse);
+std::unique_ptr<mlir::Pass> createLowerGraphToPlan();
+std::unique_ptr<mlir::Pass> createOrderPlan();
+std::unique_ptr<mlir::Pass> createPlanMemory();
+std::unique_ptr<mlir::Pass> createPredictTimes();
+std::unique_ptr<mlir::Pass> createVerifyPlan();
 
 } // namespace sluice

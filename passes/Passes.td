@@ -73,4 +73,73 @@ def VerifyTrain : Pass<"verify-train", "::mlir::ModuleOp"> {
   let constructor = "::sluice::createVerifyTrain()";
 }
 
+//===- regions: what will really be materialised --------------------------------------------===//
+
+def DecomposeComposites : Pass<"decompose-composites", "::mlir::ModuleOp"> {
+  let summary = "Writes composites with core operations";
+  let description = [{
+    Softmax, normalisations, losses, dropout and optimizers, down to elementwise operations, reductions and broadcasts.
+  }];
+  let constructor = "::sluice::createDecomposeComposites()";
+}
+
+def LegalizeForKernels : Pass<"legalize-for-kernels", "::mlir::ModuleOp"> {
+  let summary = "Brings products and reductions into forms that a kernel exists for";
+  let description = [{
+    Transposes are folded into dimension numbers, or added where no kernel can do without. Large reductions with few
+    results are cut in two, so that all workers have a share.
+
+    ```mlir
+    %t = graph.transpose %w {permutation = array<i64: 1, 0>} : (tensor<4x8xf32>) -> tensor<8x4xf32>
+    %y = graph.contract %x, %t {lhs_contract = array<i64: 1>, rhs_contract = array<i64: 0>, ...}
+    // becomes
+    %y = graph.contract %x, %w {lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>, ...}
+    ```
+  }];
+  let constructor = "::sluice::createLegalizeForKernels()";
+}
+
+def FormRegions : Pass<"form-regions", "::mlir::ModuleOp"> {
+  let summary = "Joins elementwise operations and reductions to regions, each one kernel";
+  let description = [{
+    An operation joins the region that is its only user, else the first user it may join. Constants, broadcasts and views are cloned
+    into the regions that read them. Without `fuse` every operation is a region: the same bits, more trips
+    through memory.
+  }];
+  let constructor = "::sluice::createFormRegions(true)";
+  let options = [Option<"fuse", "fuse", "bool", /*default=*/"true", "Join operations">];
+}
+
+//===- plan: when and where ------------------------------------------------------------------===//
+
+def LowerGraphToPlan : Pass<"lower-graph-to-plan", "::mlir::ModuleOp"> {
+  let summary = "Makes each entry a plan.program of launches over buffers";
+  let description = [{
+    Regions become generated kernels, other operations launches of hand-written ones; reshapes and contiguous slices are
+    views. A new value of the state is written in place where every reader of the old one can run before.
+  }];
+  let constructor = "::sluice::createLowerGraphToPlan()";
+  let dependentDialects = ["::sluice::plan::PlanDialect"];
+}
+
+def OrderPlan : Pass<"order-plan", "::mlir::ModuleOp"> {
+  let summary = "Moves launches so that fewer bytes are live together";
+  let constructor = "::sluice::createOrderPlan()";
+}
+
+def PlanMemory : Pass<"plan-memory", "::mlir::ModuleOp"> {
+  let summary = "Gives every buffer its live range and its offset";
+  let constructor = "::sluice::createPlanMemory()";
+}
+
+def PredictTimes : Pass<"predict-times", "::mlir::ModuleOp"> {
+  let summary = "Writes the roofline time of each launch and program";
+  let constructor = "::sluice::createPredictTimes()";
+}
+
+def VerifyPlan : Pass<"verify-plan", "::mlir::ModuleOp"> {
+  let summary = "Proves that no live buffers overlap and no launch leaves its operands";
+  let constructor = "::sluice::createVerifyPlan()";
+}
+
 #endif

@@ -30,4 +30,26 @@ void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
   passes.addPass(createVerifyTrain());
 }
 
+void buildRegionPipeline(OpPassManager &passes, bool fuse) {
+  passes.addPass(createDecomposeComposites());
+  passes.addPass(createCanonicalizerPass());
+  passes.addPass(createCSEPass());
+  // Needs equal subexpressions joined (a transpose may have more users than one) and
+  // leaves transposes and reshapes to be joined again.
+  passes.addPass(createLegalizeForKernels());
+  passes.addPass(createCanonicalizerPass());
+  passes.addPass(createCSEPass());
+  // Last: CSE would join again what regions repeat on purpose.
+  passes.addPass(createFormRegions(fuse));
+}
+
+void buildPlanPipeline(OpPassManager &passes) {
+  passes.addPass(createLowerGraphToPlan());
+  // Live ranges follow from the order, so offsets come after it.
+  passes.addPass(createOrderPlan());
+  passes.addPass(createPlanMemory());
+  passes.addPass(createPredictTimes());
+  passes.addPass(createVerifyPlan());
+}
+
 } // namespace sluice

@@ -12,4 +12,10 @@ struct TrainingSpec;
 /// @infer.
 void buildTrainPipeline(mlir::OpPassManager &passes, const TrainingSpec &spec);
 
+/// From the entries to fused regions.
+void buildRegionPipeline(mlir::OpPassManager &passes, bool fuse = true);
+
+/// From regions to launches, order and offsets.
+void buildPlanPipeline(mlir::OpPassManager &passes);
+
 } // namespace sluice

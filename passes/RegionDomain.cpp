@@ -299,7 +299,7 @@ LogicalResult Analysis::checkOutputs() {
   DimMask all = domain->allDims(), unit = all & ~domain->innerDims();
   for (Value output : domain->outputs) {
     DimMask shape = domain->values.find(output)->second.shape;
-    if (shape != all && shape != unit)
+    if (shape != all && (shape != unit || domain->kind == WalkKind::Flat))
       return failure();
   }
   return success(!domain->outputs.empty());

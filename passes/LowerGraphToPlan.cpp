@@ -1,0 +1,161 @@
+// LowerGraphToPlan: one plan.program per entry, every value given a range of bytes, every
+// operation its launches. Offsets in the step reservation are decided later (PlanMemory),
+// when the order is known; those of the state here, once for all programs.
+
+#include "passes/Passes.h"
+#include "passes/StateLayout.h"
+#include "passes/StateWrites.h"
+#include "passes/lowering/Lowerings.h"
+
+#include "llvm/ADT/DenseSet.h"
+
+using namespace mlir;
+
+namespace sluice {
+#define GEN_PASS_DEF_LOWERGRAPHTOPLAN
+#include "passes/Passes.h.inc"
+namespace {
+
+plan::ProgramOp createProgram(func::FuncOp function) {
+  OpBuilder builder(function);
+  OperationState state(function.getLoc(), plan::ProgramOp::getOperationName());
+  state.addAttribute("entry", builder.getStringAttr(function.getSymName()));
+  Block &body = state.addRegion()->emplaceBlock();
+  builder.setInsertionPointToStart(&body);
+  OperationState queue(function.getLoc(), plan::QueueOp::getOperationName());
+  queue.addAttribute("sym_name", builder.getStringAttr("compute"));
+  queue.addRegion()->emplaceBlock();
+  builder.create(queue);
+  builder.setInsertionPoint(function);
+  return cast<plan::ProgramOp>(builder.create(state));
+}
+
+/// Lowers one entry.
+class EntryLowering {
+public:
+  EntryLowering(func::FuncOp function, PlanSymbols &symbols, int64_t threads)
+      : function(function), targets(placeStateWrites(function)),
+        builder(symbols, createProgram(function), threads) {}
+
+  LogicalResult run() {
+    bindInputs();
+    for (auto &[root, symbol] : targets)
+      builder.bind(root, builder.stateBuffer(symbol));
+    bindOutputs();
+    bindGradients();
+    Block &block = function.getBody().front();
+    bool failedAny = false; // report all, not the first
+    for (Operation &op : llvm::make_early_inc_range(block.without_terminator()))
+      failedAny |= failed(lower(&op));
+    if (failedAny)
+      return failure();
+    createOutputs();
+    return success();
+  }
+
+private:
+  StringAttr nameOf(DictionaryAttr attributes, StringRef what, unsigned i) {
+    if (auto name = attributes ? attributes.getAs<StringAttr>("graph.name") : nullptr)
+      return name;
+    return builder.storage.getStringAttr(what + Twine(i));
+  }
+
+  void bindInputs() {
+    for (BlockArgument argument : function.getArguments()) {
+      unsigned i = argument.getArgNumber();
+      DictionaryAttr attributes = function.getArgAttrDict(i);
+      StringAttr name = nameOf(attributes, "input", i);
+      Value buffer = builder.buffer(name, "io", plan::tensorBytes(argument.getType()));
+      builder.bind(argument, buffer);
+      auto flag = [&](StringRef key) {
+        return attributes ? attributes.get(key) : nullptr;
+      };
+      builder.storage.create<plan::InputOp>(
+          function.getLoc(), name, buffer, TypeAttr::get(argument.getType()),
+          flag("graph.batched") ? builder.storage.getUnitAttr() : UnitAttr(),
+          llvm::dyn_cast_or_null<DenseI64ArrayAttr>(flag("graph.bounds")),
+          llvm::dyn_cast_or_null<IntegerAttr>(flag("graph.ignored")));
+    }
+  }
+
+  void bindOutputs() {
+    Operation *terminator = function.getBody().front().getTerminator();
+    for (OpOperand &operand : terminator->getOpOperands()) {
+      StringAttr name = outputName(operand.getOperandNumber());
+      builder.bind(
+          storageRoot(operand.get()),
+          builder.buffer(name, "io", plan::tensorBytes(operand.get().getType())));
+    }
+  }
+
+  StringAttr outputName(unsigned i) {
+    return nameOf(function.getResultAttrDict(i), "output", i);
+  }
+
+  /// What an update reads beside the state, as large as its parameter, is a gradient.
+  void bindGradients() {
+    for (auto &[root, symbol] : targets) {
+      auto region = root.getDefiningOp<graph::RegionOp>();
+      auto state = SymbolTable::lookupNearestSymbolFrom<plan::StateOp>(function, symbol);
+      if (!region || (state.getRole() != "parameter" && state.getRole() != "accumulator"))
+        continue;
+      for (Value input : region.getInputs()) {
+        Value source = storageRoot(input);
+        auto type = graph::tensorType(source);
+        if (source.getDefiningOp() && !builder.find(source) &&
+            !isa<graph::ReadOp, graph::ConstantOp, graph::SliceOp>(
+                source.getDefiningOp()) &&
+            type.getNumElements() == state.getTensorType().getNumElements())
+          builder.bind(source, builder.buffer(state.getSymName().split('/').second,
+                                              "gradients", plan::tensorBytes(type)));
+      }
+    }
+  }
+
+  LogicalResult lower(Operation *op) {
+    if (auto read = dyn_cast<graph::ReadOp>(op)) {
+      builder.bind(read.getValue(), builder.stateBuffer(read.getSymbolAttr()));
+      return success();
+    }
+    if (isa<graph::WriteOp>(op))
+      return success(); // the producer has written the state
+    return lowerOperation(op, builder);
+  }
+
+  void createOutputs() {
+    Operation *terminator = function.getBody().front().getTerminator();
+    for (OpOperand &operand : terminator->getOpOperands())
+      builder.storage.create<plan::OutputOp>(
+          function.getLoc(), outputName(operand.getOperandNumber()),
+          builder.bufferOf(operand.get()), TypeAttr::get(operand.get().getType()));
+  }
+
+  func::FuncOp function;
+  StateTargets targets;
+  ProgramBuilder builder;
+};
+
+struct LowerGraphToPlan : impl::LowerGraphToPlanBase<LowerGraphToPlan> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    layOutState(module);
+    PlanSymbols symbols(module);
+    auto threads = module->getAttrOfType<IntegerAttr>("graph.threads");
+    int64_t workers = threads ? threads.getInt() : 1;
+    auto functions = llvm::to_vector(module.getOps<func::FuncOp>());
+    bool failedAny = false;
+    for (func::FuncOp function : functions)
+      failedAny |= failed(EntryLowering(function, symbols, workers).run());
+    if (failedAny)
+      return signalPassFailure();
+    for (func::FuncOp function : functions)
+      function.erase();
+  }
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createLowerGraphToPlan() {
+  return std::make_unique<LowerGraphToPlan>();
+}
+} // namespace sluice

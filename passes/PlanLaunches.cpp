@@ -1,0 +1,58 @@
+#include "passes/PlanLaunches.h"
+
+using namespace mlir;
+
+namespace sluice {
+namespace {
+
+/// Equal keys are the same bytes of memory.
+const void *rootKey(Operation *root) {
+  if (auto state = dyn_cast<plan::StateBufferOp>(root))
+    return state.getSymbolAttr().getAsOpaquePointer();
+  return root;
+}
+
+template <typename Port> bool usedBy(plan::BufferOp buffer) {
+  SmallVector<Value> open{buffer.getBuffer()};
+  while (!open.empty())
+    for (Operation *user : open.pop_back_val().getUsers()) {
+      if (isa<Port>(user))
+        return true;
+      if (auto slice = dyn_cast<plan::SliceOp>(user))
+        open.push_back(slice.getBuffer());
+    }
+  return false;
+}
+
+} // namespace
+
+SmallVector<LaunchAccess> accessesOf(plan::LaunchOp launch) {
+  SmallVector<LaunchAccess> accesses;
+  for (auto stage : launch.getBody().front().getOps<plan::StageOp>()) {
+    for (Value value : stage.getIns())
+      accesses.push_back({plan::rangeOf(value), true, false});
+    // What a kernel writes may be only part of the buffer, so the rest must survive.
+    for (Value value : stage.getOuts())
+      accesses.push_back({plan::rangeOf(value), false, true});
+    for (Value value : stage.getScratch())
+      accesses.push_back({plan::rangeOf(value), false, false});
+  }
+  return accesses;
+}
+
+bool conflict(const LaunchAccess &a, const LaunchAccess &b) {
+  if (!a.written && !b.written)
+    return false;
+  return rootKey(a.range.root) == rootKey(b.range.root) &&
+         a.range.offset < b.range.offset + b.range.size &&
+         b.range.offset < a.range.offset + a.range.size;
+}
+
+SmallVector<plan::LaunchOp> launchesOf(plan::ProgramOp program) {
+  return llvm::to_vector(program.queue().getBody().front().getOps<plan::LaunchOp>());
+}
+
+bool isInput(plan::BufferOp buffer) { return usedBy<plan::InputOp>(buffer); }
+bool isOutput(plan::BufferOp buffer) { return usedBy<plan::OutputOp>(buffer); }
+
+} // namespace sluice

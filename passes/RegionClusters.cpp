@@ -1,0 +1,236 @@
+#include "passes/RegionClusters.h"
+
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/SmallPtrSet.h"
+
+#include <queue>
+
+using namespace mlir;
+
+namespace sluice {
+namespace {
+
+constexpr size_t maxOps = 96;
+constexpr size_t maxOperands = 32;
+/// A region with fewer units than this cannot occupy the workers; small ones do not
+/// matter.
+constexpr int64_t enoughUnits = 8, smallElements = 32768;
+
+/// Nothing is computed: repeating it costs less than a trip through memory.
+bool isFree(Operation *op) {
+  if (auto constant = dyn_cast<graph::ConstantOp>(op))
+    return constant.getValue().isSplat();
+  return isa<graph::BroadcastOp, graph::IotaOp>(op);
+}
+
+bool mayJoin(Operation *op) {
+  return isa<graph::Elementwise, graph::ReduceOp, graph::RandomUniformOp>(op);
+}
+
+} // namespace
+
+RegionClusters::RegionClusters(Block &block) : block(block) { number(); }
+
+void RegionClusters::number() {
+  int64_t next = 0;
+  for (Operation &op : block)
+    position[&op] = next++;
+}
+
+void RegionClusters::grow(bool fuse) {
+  SmallVector<Operation *> ops;
+  for (Operation &op : block.without_terminator())
+    ops.push_back(&op);
+  for (Operation *op : llvm::reverse(ops))
+    add(op, fuse);
+}
+
+void RegionClusters::add(Operation *op, bool fuse) {
+  bool isConstant = isa<graph::ConstantOp>(op);
+  bool view = isa<graph::ReshapeOp>(op);
+  if (fuse ? isFree(op) || view : isConstant && isFree(op))
+    cloneIntoUsers(op);
+  if (op->use_empty() && !mayJoin(op) && (isFree(op) || view)) {
+    op->erase();
+    return;
+  }
+  // Views and constants that are left are no work.
+  if (isConstant || view || !(mayJoin(op) || isFree(op)))
+    return;
+  if (fuse && (joinOnlyUser(op) || joinFirstUser(op)))
+    return;
+  startCluster(op);
+}
+
+/// One clone for each cluster that reads the result and can hold it.
+void RegionClusters::cloneIntoUsers(Operation *op) {
+  Operation *source = op->getNumOperands() ? op->getOperand(0).getDefiningOp() : nullptr;
+  // A view is worth its place only if what it views can join too.
+  if (isa<graph::ReshapeOp>(op) && !(source && (mayJoin(source) || isFree(source))))
+    return;
+  for (Cluster *cluster : userClusters(op)) {
+    Operation *clone = op->clone();
+    block.getOperations().insertAfter(op->getIterator(), clone);
+    position[clone] = position[op];
+    auto inCluster = [&](OpOperand &use) { return clusterOf(use.getOwner()) == cluster; };
+    SmallVector<OpOperand *> uses;
+    for (OpOperand &use : op->getResult(0).getUses())
+      if (inCluster(use))
+        uses.push_back(&use);
+    for (OpOperand *use : uses)
+      use->set(clone->getResult(0));
+    if (tryJoin(clone, *cluster))
+      continue;
+    for (OpOperand *use : uses)
+      use->set(op->getResult(0));
+    clone->erase();
+  }
+}
+
+std::vector<RegionClusters::Cluster *> RegionClusters::userClusters(Operation *op) const {
+  llvm::SetVector<Cluster *> found;
+  for (Operation *user : op->getUsers())
+    if (Cluster *cluster = clusterOf(user))
+      found.insert(cluster);
+  std::vector<Cluster *> list(found.begin(), found.end());
+  llvm::sort(list, [&](Cluster *a, Cluster *b) {
+    return std::pair(position.lookup(a->ops.front()), a->index) <
+           std::pair(position.lookup(b->ops.front()), b->index);
+  });
+  return list;
+}
+
+bool RegionClusters::tryJoin(Operation *op, Cluster &cluster) {
+  if (cluster.ops.size() >= maxOps)
+    return false;
+  std::vector<Operation *> ops{op}; // it comes before all of the cluster
+  llvm::append_range(ops, cluster.ops);
+  FailureOr<RegionDomain> domain = analyseRegion(ops);
+  if (failed(domain) || domain->inputs.size() + domain->outputs.size() > maxOperands)
+    return false;
+  bool losesUnits = domain->units < enoughUnits && domain->elements() > smallElements &&
+                    domain->elements() > cluster.elements;
+  if (losesUnits && mayJoin(op))
+    return false;
+  cluster.ops = std::move(ops);
+  cluster.elements = domain->elements();
+  cluster.units = domain->units;
+  clusters[op] = &cluster;
+  return true;
+}
+
+bool RegionClusters::joinOnlyUser(Operation *op) {
+  std::vector<Cluster *> users = userClusters(op);
+  bool only = users.size() == 1 && llvm::all_of(op->getUsers(), [&](Operation *user) {
+                return clusterOf(user) == users[0];
+              });
+  return only && tryJoin(op, *users[0]);
+}
+
+bool RegionClusters::joinFirstUser(Operation *op) {
+  for (Cluster *cluster : userClusters(op))
+    if (!wouldCycle(op, *cluster) && tryJoin(op, *cluster))
+      return true;
+  return false;
+}
+
+bool RegionClusters::startCluster(Operation *op) {
+  FailureOr<RegionDomain> domain = analyseRegion(ArrayRef(op));
+  if (failed(domain))
+    return false;
+  owned.push_back(std::make_unique<Cluster>());
+  owned.back()->index = static_cast<int64_t>(owned.size());
+  owned.back()->ops = {op};
+  owned.back()->elements = domain->elements();
+  owned.back()->units = domain->units;
+  clusters[op] = owned.back().get();
+  return true;
+}
+
+/// True if some user of `op` outside of the cluster must run before the cluster.
+bool RegionClusters::wouldCycle(Operation *op, const Cluster &cluster) const {
+  SmallVector<Operation *> open;
+  llvm::SmallPtrSet<Operation *, 32> seen;
+  auto visit = [&](Operation *user) {
+    if (seen.insert(user).second)
+      open.push_back(user);
+  };
+  for (Operation *user : op->getUsers())
+    if (clusterOf(user) != &cluster)
+      visit(user);
+  while (!open.empty()) {
+    Operation *next = open.pop_back_val();
+    Cluster *other = clusterOf(next);
+    if (other == &cluster)
+      return true;
+    if (other) // a cluster runs as a whole
+      for (Operation *member : other->ops)
+        if (seen.insert(member).second)
+          llvm::for_each(member->getUsers(), visit);
+    llvm::for_each(next->getUsers(), visit);
+  }
+  return false;
+}
+
+void RegionClusters::outline() {
+  for (auto &cluster : owned)
+    outlineCluster(*cluster);
+  sortBlockByUses(block);
+}
+
+void RegionClusters::outlineCluster(const Cluster &cluster) {
+  FailureOr<RegionDomain> domain = analyseRegion(cluster.ops);
+  assert(succeeded(domain) && "a cluster was analysed when it grew");
+  SmallVector<Location> locs;
+  SmallVector<Type> types;
+  for (Operation *op : cluster.ops)
+    locs.push_back(op->getLoc());
+  for (Value output : domain->outputs)
+    types.push_back(output.getType());
+  OpBuilder builder(cluster.ops.back());
+  auto region = builder.create<graph::RegionOp>(builder.getFusedLoc(locs), types,
+                                                ValueRange(domain->inputs), StringAttr());
+  Block &body = region.getBody().emplaceBlock();
+  for (Value input : domain->inputs)
+    body.addArgument(input.getType(), input.getLoc());
+  for (Operation *op : cluster.ops)
+    op->moveBefore(&body, body.end());
+  for (auto [input, argument] : llvm::zip(domain->inputs, body.getArguments()))
+    input.replaceUsesWithIf(
+        argument, [&](OpOperand &use) { return use.getOwner()->getBlock() == &body; });
+  builder.setInsertionPointToEnd(&body);
+  builder.create<graph::YieldOp>(region.getLoc(), domain->outputs);
+  for (auto [inside, outside] : llvm::zip(domain->outputs, region.getOutputs()))
+    inside.replaceUsesWithIf(
+        outside, [&](OpOperand &use) { return use.getOwner()->getBlock() != &body; });
+}
+
+void sortBlockByUses(Block &block) {
+  SmallVector<Operation *> ops;
+  DenseMap<Operation *, int64_t> position, missing;
+  for (Operation &op : block.without_terminator()) {
+    position[&op] = ops.size();
+    ops.push_back(&op);
+  }
+  for (Operation *op : ops)
+    for (Value operand : op->getOperands())
+      if (Operation *producer = operand.getDefiningOp())
+        missing[op] += position.count(producer);
+  // Among what is ready the first in the old order.
+  std::priority_queue<int64_t, std::vector<int64_t>, std::greater<>> ready;
+  for (Operation *op : ops)
+    if (missing.lookup(op) == 0)
+      ready.push(position[op]);
+  while (!ready.empty()) {
+    Operation *op = ops[ready.top()];
+    ready.pop();
+    op->moveBefore(block.getTerminator());
+    for (Value result : op->getResults())
+      for (OpOperand &use : result.getUses())
+        if (auto found = position.find(use.getOwner());
+            found != position.end() && --missing[use.getOwner()] == 0)
+          ready.push(found->second);
+  }
+}
+
+} // namespace sluice

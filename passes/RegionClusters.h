@@ -1,0 +1,53 @@
+#pragma once
+// Sets of operations of one block that become regions.
+
+#include "passes/RegionDomain.h"
+
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
+
+#include <memory>
+#include <vector>
+
+namespace sluice {
+
+class RegionClusters {
+public:
+  explicit RegionClusters(mlir::Block &block);
+
+  /// Puts every operation that a generated kernel may hold into a cluster; without `fuse`
+  /// each into its own.
+  void grow(bool fuse);
+  /// Makes each cluster a `graph.region` and sorts the block.
+  void outline();
+
+private:
+  struct Cluster {
+    std::vector<mlir::Operation *> ops; // in block order
+    int64_t elements = 0, units = 0;    // of its domain
+    int64_t index = 0;                  // in order of creation
+  };
+
+  void number();
+  Cluster *clusterOf(mlir::Operation *op) const { return clusters.lookup(op); }
+  void add(mlir::Operation *op, bool fuse);
+  void cloneIntoUsers(mlir::Operation *op);
+  bool tryJoin(mlir::Operation *op, Cluster &cluster);
+  bool joinOnlyUser(mlir::Operation *op);
+  bool joinFirstUser(mlir::Operation *op);
+  bool startCluster(mlir::Operation *op);
+  bool wouldCycle(mlir::Operation *op, const Cluster &cluster) const;
+  std::vector<Cluster *> userClusters(mlir::Operation *op) const;
+  void outlineCluster(const Cluster &cluster);
+
+  mlir::Block &block;
+  std::vector<std::unique_ptr<Cluster>> owned;
+  llvm::DenseMap<mlir::Operation *, Cluster *> clusters;
+  llvm::DenseMap<mlir::Operation *, int64_t> position;
+};
+
+/// Moves the operations of a block, stably, so that every value is defined before it is
+/// used.
+void sortBlockByUses(mlir::Block &block);
+
+} // namespace sluice

@@ -1,0 +1,156 @@
+// Convolutions and their adjoints: depthwise kernels where they apply, else implicit
+// products on packed weights.
+
+#include "kernels/Params.h"
+#include "passes/lowering/Lowerings.h"
+#include "passes/lowering/Spatial.h"
+
+using namespace mlir;
+
+namespace sluice {
+namespace {
+
+/// x [n, c, in...], w [m, c / groups, kernel...], y [n, m, out...].
+template <typename Op> ConvGeometry geometryOf(Op op, Type x, Type w, Type y) {
+  auto xs = cast<RankedTensorType>(x).getShape(),
+       ws = cast<RankedTensorType>(w).getShape(),
+       ys = cast<RankedTensorType>(y).getShape();
+  ConvGeometry g;
+  g.n = xs[0], g.c = xs[1], g.m = ws[0], g.groups = op.getGroups();
+  setSpatial(g.in, xs.drop_front(2));
+  setSpatial(g.kernel, ws.drop_front(2));
+  setSpatial(g.out, ys.drop_front(2));
+  setSpatial(g.stride, op.getStrides());
+  setSpatial(g.dilation, op.getDilations());
+  setSpatial(g.pad, op.getPadsBegin());
+  return g;
+}
+
+bool isEmpty(Value value) { return graph::tensorType(value).getNumElements() == 0; }
+
+void fillZeros(Operation *op, ProgramBuilder &builder) {
+  auto type = graph::tensorType(op->getResult(0));
+  lowerFill(op, builder.destination(op->getResult(0)), type,
+            FloatAttr::get(type.getElementType(), 0.0), builder);
+}
+
+/// Packs the weights and returns the packed buffer.
+Value packWeights(Operation *op, Value w, const ConvGeometry &g, bool grad,
+                  ProgramBuilder &builder) {
+  ConvPackParams pack{g};
+  Value packed = builder.buffer("packed", "workspace", convPackedBytes(pack, grad));
+  StringRef name = grad ? "conv_pack_w_grad_f32" : "conv_pack_w_f32";
+  builder.launch(op, {"pack", convPackUnits(pack, grad), 1, 0},
+                 {builder.symbols.builtin(name),
+                  {builder.bufferOf(w)},
+                  {packed},
+                  0,
+                  packParams(pack),
+                  {}});
+  return packed;
+}
+
+void lowerDepthwise(Operation *op, StringRef kernel, const ConvGeometry &g, int64_t units,
+                    double flops, ProgramBuilder &builder) {
+  StageSpec stage{
+      builder.symbols.builtin(kernel),
+      {builder.bufferOf(op->getOperand(0)), builder.bufferOf(op->getOperand(1))},
+      {builder.destination(op->getResult(0))},
+      0,
+      packParams(DepthwiseParams{g}),
+      {}};
+  builder.launch(op, {op->getName().stripDialect().str(), units, 1, flops}, stage);
+}
+
+LogicalResult expectOperandsF32(Operation *op) {
+  return success(succeeded(expectF32(op, op->getOperand(0))) &&
+                 succeeded(expectF32(op, op->getOperand(1))));
+}
+
+} // namespace
+
+LogicalResult lowerConv(graph::ConvOp op, ProgramBuilder &builder) {
+  if (failed(expectOperandsF32(op)))
+    return failure();
+  if (isEmpty(op.getY()) || isEmpty(op.getX()) || isEmpty(op.getW()))
+    return fillZeros(op, builder), success();
+  ConvGeometry g =
+      geometryOf(op, op.getX().getType(), op.getW().getType(), op.getY().getType());
+  if (isDepthwise(g)) {
+    lowerDepthwise(op, "depthwise_forward_f32", g, g.n * g.m, op.flops(), builder);
+    return success();
+  }
+  Value packed = packWeights(op, op.getW(), g, /*grad=*/false, builder);
+  ConvParams params{g, convForwardUnitChannels(g, /*wholeImages=*/false)};
+  builder.launch(op, {"conv", convForwardUnits(params), 1, op.flops()},
+                 {builder.symbols.builtin("conv_forward_f32"),
+                  {builder.bufferOf(op.getX()), packed},
+                  {builder.destination(op.getY())},
+                  convForwardWorkerBytes(params),
+                  packParams(params),
+                  {}});
+  return success();
+}
+
+LogicalResult lowerConvInputGrad(graph::ConvInputGradOp op, ProgramBuilder &builder) {
+  if (failed(expectOperandsF32(op)))
+    return failure();
+  if (isEmpty(op.getY()) || isEmpty(op.getDy()) || isEmpty(op.getW()))
+    return fillZeros(op, builder), success();
+  ConvGeometry g =
+      geometryOf(op, op.getY().getType(), op.getW().getType(), op.getDy().getType());
+  if (isDepthwise(g)) {
+    lowerDepthwise(op, "depthwise_input_grad_f32", g, g.n * g.c, op.flops(), builder);
+    return success();
+  }
+  Value packed = packWeights(op, op.getW(), g, /*grad=*/true, builder);
+  ConvParams params{g, convInputGradUnitChannels(g, /*wholeImages=*/false)};
+  builder.launch(op, {"conv_input_grad", convInputGradUnits(params), 1, op.flops()},
+                 {builder.symbols.builtin("conv_input_grad_f32"),
+                  {builder.bufferOf(op.getDy()), packed},
+                  {builder.destination(op.getY())},
+                  convInputGradWorkerBytes(params),
+                  packParams(params),
+                  {}});
+  return success();
+}
+
+LogicalResult lowerConvWeightGrad(graph::ConvWeightGradOp op, ProgramBuilder &builder) {
+  if (failed(expectOperandsF32(op)))
+    return failure();
+  if (isEmpty(op.getY()) || isEmpty(op.getDy()) || isEmpty(op.getX()))
+    return fillZeros(op, builder), success();
+  ConvGeometry g =
+      geometryOf(op, op.getX().getType(), op.getY().getType(), op.getDy().getType());
+  if (isDepthwise(g)) {
+    lowerDepthwise(op, "depthwise_weight_grad_f32", g, g.m, op.flops(), builder);
+    return success();
+  }
+  ConvWeightGradParams params = planConvWeightGrad(g);
+  Value result = builder.destination(op.getY());
+  Value partial = params.slices == 1
+                      ? result
+                      : builder.buffer("partial", "workspace", convPartialBytes(params));
+  builder.launch(op, {"conv_weight_grad", convWeightGradUnits(params), 1, op.flops()},
+                 {builder.symbols.builtin("conv_weight_grad_f32"),
+                  {builder.bufferOf(op.getX()), builder.bufferOf(op.getDy())},
+                  {partial},
+                  convWeightGradWorkerBytes(params),
+                  packParams(params),
+                  {}});
+  if (params.slices == 1)
+    return success();
+  int64_t cols = graph::tensorType(op.getY()).getNumElements() / g.m;
+  SumSlicesParams sum{g.m,  cols, params.slices,
+                      cols, 0,    std::max<int64_t>(1, (g.m + 7) / 8)};
+  builder.launch(op, {"sum slices", sumSlicesUnits(sum), 1, 0},
+                 {builder.symbols.builtin("sum_slices_f32"),
+                  {partial},
+                  {result},
+                  0,
+                  packParams(sum),
+                  {}});
+  return success();
+}
+
+} // namespace sluice

@@ -1,0 +1,96 @@
+#pragma once
+// Builds one plan.program while its function is walked: which bytes each value lies in,
+// and the launches.
+
+#include "ir/graph/Graph.h"
+#include "ir/plan/Plan.h"
+
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/StringMap.h"
+
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+/// Kernels and constants that the programs of a module share.
+class PlanSymbols {
+public:
+  explicit PlanSymbols(mlir::ModuleOp module) : module(module) {}
+
+  /// The hand-written kernel of this name.
+  mlir::FlatSymbolRefAttr builtin(llvm::StringRef name);
+  /// The kernel generated from `region`; equal regions are one kernel. `scratch`: bytes
+  /// for each worker.
+  mlir::FlatSymbolRefAttr generated(graph::RegionOp region, int64_t scratch);
+  /// The state tensor that holds a constant; equal constants are one.
+  mlir::FlatSymbolRefAttr constant(graph::ConstantOp op);
+  /// Appends a state tensor behind the others.
+  void appendState(plan::StateOp state);
+
+private:
+  mlir::ModuleOp module;
+  llvm::StringMap<mlir::FlatSymbolRefAttr> generatedByText;
+  llvm::DenseMap<mlir::Attribute, mlir::FlatSymbolRefAttr> constants;
+  int64_t nextKernel = 0;
+};
+
+/// One call of a kernel, as the lowerings describe it.
+struct StageSpec {
+  mlir::FlatSymbolRefAttr kernel;
+  llvm::SmallVector<mlir::Value> ins, outs; // buffers
+  int64_t scratchBytes = 0;                 // of each worker
+  std::vector<int64_t> params;
+  llvm::SmallVector<int64_t> inPlace; // pairs (input, output) that may share bytes
+};
+
+struct LaunchSpec {
+  std::string label; // what it computes
+  int64_t units = 1, chunk = 1;
+  double flops = 0;
+};
+
+class ProgramBuilder {
+public:
+  ProgramBuilder(PlanSymbols &symbols, plan::ProgramOp program, int64_t threads);
+
+  PlanSymbols &symbols;
+
+  /// Bytes of the step reservation.
+  mlir::Value buffer(llvm::StringRef label, llvm::StringRef category, int64_t bytes);
+  mlir::Value stateBuffer(mlir::FlatSymbolRefAttr symbol);
+  mlir::Value slice(mlir::Value source, int64_t offset, int64_t bytes);
+
+  /// The bytes that hold a value; null before it was bound.
+  mlir::Value find(mlir::Value value) const { return buffers.lookup(value); }
+  mlir::Value bufferOf(mlir::Value value) const;
+  void bind(mlir::Value value, mlir::Value buffer) { buffers[value] = buffer; }
+  /// Where an operation is to write its result: what it was bound to before, else new
+  /// bytes.
+  mlir::Value destination(mlir::Value result);
+
+  void launch(mlir::Operation *op, const LaunchSpec &spec,
+              llvm::ArrayRef<StageSpec> stages);
+  void launch(mlir::Operation *op, const LaunchSpec &spec, const StageSpec &stage) {
+    launch(op, spec, llvm::ArrayRef(stage));
+  }
+  /// A copy of all bytes of `from` to `to`.
+  void copy(mlir::Operation *op, mlir::Value from, mlir::Value to, int64_t elements,
+            int64_t elementBytes);
+
+  plan::ProgramOp program;
+  mlir::OpBuilder storage;  // inserts before the queue
+  mlir::OpBuilder launches; // inserts at the end of the queue
+
+private:
+  void stage(mlir::Location loc, const StageSpec &spec);
+
+  int64_t threads;
+  llvm::DenseMap<mlir::Value, mlir::Value> buffers;
+  llvm::StringMap<mlir::Value> states;
+};
+
+/// The names of the model's nodes in a location, joined by "+"; at most four.
+std::string nodeNames(mlir::Location loc);
+
+} // namespace sluice
