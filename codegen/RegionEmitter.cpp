@@ -1,1 +1,97 @@
+#include "codegen/RegionEmitter.h"
+
+#include "codegen/RegionWalk.h"
 #include "passes/RegionDomain.h"
+
+#include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/xxhash.h"
+
+using namespace mlir;
+using namespace sluice;
+
+namespace {
+StringRef kindName(WalkKind kind) {
+  switch (kind) {
+  case WalkKind::Flat:
+    return "flat";
+  case WalkKind::Rows:
+    return "rows";
+  case WalkKind::Columns:
+    return "columns";
+  case WalkKind::Channels:
+    return "channels";
+  }
+  return "";
+}
+
+/// The same for regions with the same body and types, wherever they are.
+std::string symbolOf(graph::RegionOp region, WalkKind kind) {
+  Operation *copy = region->clone();
+  copy->setAttrs(DictionaryAttr::get(region.getContext()));
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  copy->print(stream, OpPrintingFlags().printGenericOpForm().useLocalScope());
+  copy->destroy();
+  uint64_t hash = llvm::xxh3_64bits(stream.str());
+  return (kindName(kind) + "_" + llvm::utohexstr(hash, /*LowerCase=*/true, /*Width=*/16))
+      .str();
+}
+
+/// Loads the operands' addresses: a worker's workspace is resolved by the caller.
+SmallVector<Value> loadBuffers(LaneBuilder &lanes, Value buffers, size_t count) {
+  auto pointer = LLVM::LLVMPointerType::get(lanes.b.getContext());
+  SmallVector<Value> result;
+  for (size_t i = 0; i < count; ++i) {
+    Value slot = lanes.b.create<LLVM::GEPOp>(
+        pointer, pointer, buffers, ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(i)});
+    result.push_back(lanes.b.create<LLVM::LoadOp>(pointer, slot));
+  }
+  return result;
+}
+
+void emitKernel(graph::RegionOp region, const RegionDomain &domain, StringRef symbol,
+                ModuleOp kernels) {
+  MLIRContext *context = kernels.getContext();
+  ImplicitLocOpBuilder b(UnknownLoc::get(context), context);
+  b.setInsertionPointToEnd(kernels.getBody());
+  Type pointer = LLVM::LLVMPointerType::get(context), i64 = b.getI64Type();
+  auto function = b.create<func::FuncOp>(
+      symbol, b.getFunctionType({pointer, pointer, i64, i64, i64}, {}));
+  Block *entry = function.addEntryBlock();
+  b.setInsertionPointToStart(entry);
+
+  SmallVector<Operation *> ops;
+  for (Operation &op : region.getBody().front().without_terminator())
+    ops.push_back(&op);
+  LaneBuilder lanes(b);
+  size_t workspaces = domain.scratchBytes > 0 ? 1 : 0;
+  SmallVector<Value> buffers =
+      loadBuffers(lanes, entry->getArgument(0),
+                  domain.inputs.size() + domain.outputs.size() + workspaces);
+  ValueEmitter values(lanes, domain, ops, buffers);
+  RegionWalk(lanes, domain, ops, values)
+      .emit(entry->getArgument(2), entry->getArgument(3));
+  b.create<func::ReturnOp>();
+}
+} // namespace
+
+FailureOr<GeneratedKernel> sluice::emitRegion(graph::RegionOp region, ModuleOp kernels) {
+  kernels.getContext()
+      ->loadDialect<arith::ArithDialect, cf::ControlFlowDialect, func::FuncDialect,
+                    LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect,
+                    vector::VectorDialect>();
+  FailureOr<RegionDomain> domain = analyseRegion(region);
+  if (failed(domain))
+    return region.emitError("the operations of this region cannot be one kernel");
+  GeneratedKernel kernel{symbolOf(region, domain->kind), domain->units, domain->chunk,
+                         domain->scratchBytes};
+  if (!kernels.lookupSymbol(kernel.symbol))
+    emitKernel(region, *domain, kernel.symbol, kernels);
+  return kernel;
+}

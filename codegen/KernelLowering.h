@@ -1,0 +1,13 @@
+#pragma once
+// From the kernel module to LLVM IR.
+
+#include "mlir/IR/BuiltinOps.h"
+
+#include <string>
+
+namespace sluice {
+
+/// The kernels as LLVM bitcode, not yet for any feature level.
+mlir::FailureOr<std::string> lowerKernels(mlir::ModuleOp kernels);
+
+} // namespace sluice

@@ -1,0 +1,179 @@
+#include "codegen/LaneBuilder.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+using namespace sluice;
+
+namespace {
+Type registerType(Type element) {
+  if (element.isF32() || element.isInteger(1) || element.isInteger(32))
+    return element;
+  return IntegerType::get(element.getContext(), 64);
+}
+} // namespace
+
+VectorType LaneBuilder::vectorType(Type element) const {
+  return VectorType::get({lanes}, registerType(element));
+}
+
+int64_t LaneBuilder::elementBytes(Type element) {
+  return llvm::divideCeil(element.getIntOrFloatBitWidth(), 8);
+}
+
+Value LaneBuilder::constant(int64_t value) {
+  return b.create<arith::ConstantIntOp>(value, 64);
+}
+
+Value LaneBuilder::splat(TypedAttr value, Type element) {
+  VectorType type = vectorType(element);
+  TypedAttr scalar = value;
+  if (auto integer = dyn_cast<IntegerAttr>(value))
+    scalar =
+        b.getIntegerAttr(type.getElementType(),
+                         integer.getValue().sextOrTrunc(type.getElementTypeBitWidth()));
+  return b.create<arith::ConstantOp>(DenseElementsAttr::get(type, Attribute(scalar)));
+}
+
+Value LaneBuilder::sequence(Value first) {
+  auto steps = llvm::to_vector(llvm::seq<int64_t>(0, lanes));
+  Value step = b.create<arith::ConstantOp>(
+      DenseIntElementsAttr::get(vectorType(b.getI64Type()), steps));
+  return b.create<arith::AddIOp>(broadcast(first), step);
+}
+
+Value LaneBuilder::broadcast(Value scalar) {
+  return b.create<vector::BroadcastOp>(VectorType::get({lanes}, scalar.getType()),
+                                       scalar);
+}
+
+Value LaneBuilder::mask(int64_t count) {
+  SmallVector<bool> bits(lanes);
+  std::fill_n(bits.begin(), count, true);
+  return b.create<arith::ConstantOp>(
+      DenseElementsAttr::get(vectorType(b.getI1Type()), bits));
+}
+
+Type LaneBuilder::memoryType(Type element) const {
+  return element.isInteger(1) ? b.getI8Type() : element;
+}
+
+Value LaneBuilder::fromMemory(Value value, Type element) {
+  auto vector = cast<VectorType>(value.getType());
+  if (element.isInteger(1)) {
+    Value zero = b.create<arith::ConstantOp>(b.getZeroAttr(vector));
+    return b.create<arith::CmpIOp>(arith::CmpIPredicate::ne, value, zero);
+  }
+  if (vector == vectorType(element))
+    return value;
+  return b.create<arith::ExtSIOp>(vectorType(element), value);
+}
+
+Value LaneBuilder::toMemory(Value value, Type element) {
+  auto type = VectorType::get({lanes}, memoryType(element));
+  if (value.getType() == type)
+    return value;
+  if (element.isInteger(1))
+    return b.create<arith::ExtUIOp>(type, value);
+  return b.create<arith::TruncIOp>(type, value);
+}
+
+Value LaneBuilder::address(Value base, Value index, Type element) {
+  return b.create<LLVM::GEPOp>(LLVM::LLVMPointerType::get(b.getContext()),
+                               memoryType(element), base, ArrayRef<LLVM::GEPArg>{index});
+}
+
+Value LaneBuilder::load(Value address, Type element, int64_t count) {
+  auto type = VectorType::get({lanes}, memoryType(element));
+  auto alignment = static_cast<unsigned>(elementBytes(element));
+  if (count == lanes)
+    return fromMemory(b.create<LLVM::LoadOp>(type, address, alignment), element);
+  Value zero = b.create<arith::ConstantOp>(b.getZeroAttr(type));
+  Value loaded =
+      b.create<LLVM::MaskedLoadOp>(type, address, mask(count), zero, alignment);
+  return fromMemory(loaded, element);
+}
+
+Value LaneBuilder::loadSplat(Value address, Type element) {
+  auto alignment = static_cast<unsigned>(elementBytes(element));
+  Value scalar = b.create<LLVM::LoadOp>(memoryType(element), address, alignment);
+  return fromMemory(broadcast(scalar), element);
+}
+
+void LaneBuilder::store(Value vector, Value address, Type element, int64_t count) {
+  auto alignment = static_cast<unsigned>(elementBytes(element));
+  Value stored = toMemory(vector, element);
+  if (count == lanes)
+    b.create<LLVM::StoreOp>(stored, address, alignment);
+  else
+    b.create<LLVM::MaskedStoreOp>(stored, address, mask(count), alignment);
+}
+
+void LaneBuilder::storeScalar(Value vector, Value address, Type element) {
+  auto alignment = static_cast<unsigned>(elementBytes(element));
+  Value scalar = b.create<vector::ExtractOp>(toMemory(vector, element), int64_t{0});
+  b.create<LLVM::StoreOp>(scalar, address, alignment);
+}
+
+void LaneBuilder::prefetch(Value address) {
+  constexpr int read = 0, keepInAllLevels = 3, data = 1;
+  b.create<LLVM::Prefetch>(address, b.getI32IntegerAttr(read),
+                           b.getI32IntegerAttr(keepInAllLevels),
+                           b.getI32IntegerAttr(data));
+}
+
+Value LaneBuilder::neutral(Combine combine, Type element) {
+  Type type = registerType(element);
+  if (type.isF32()) {
+    float inf = std::numeric_limits<float>::infinity();
+    float value = combine == Combine::Sum   ? 0.0f
+                  : combine == Combine::Max ? -inf
+                  : combine == Combine::Min ? inf
+                                            : 1.0f;
+    return splat(b.getF32FloatAttr(value), element);
+  }
+  // Of the type in memory: an i8 maximum over nothing is -128.
+  unsigned width = element.getIntOrFloatBitWidth();
+  APInt value = combine == Combine::Sum   ? APInt(width, 0)
+                : combine == Combine::Max ? APInt::getSignedMinValue(width)
+                : combine == Combine::Min ? APInt::getSignedMaxValue(width)
+                                          : APInt(width, 1);
+  return splat(b.getIntegerAttr(element, value), element);
+}
+
+Value LaneBuilder::combine(Combine combine, Value accumulator, Value value) {
+  bool real = isa<FloatType>(cast<VectorType>(value.getType()).getElementType());
+  if (combine == Combine::Sum)
+    return real ? b.create<arith::AddFOp>(accumulator, value).getResult()
+                : b.create<arith::AddIOp>(accumulator, value).getResult();
+  if (combine == Combine::Product)
+    return real ? b.create<arith::MulFOp>(accumulator, value).getResult()
+                : b.create<arith::MulIOp>(accumulator, value).getResult();
+  bool largest = combine == Combine::Max;
+  if (!real)
+    return largest ? b.create<arith::MaxSIOp>(accumulator, value).getResult()
+                   : b.create<arith::MinSIOp>(accumulator, value).getResult();
+  // One vmaxps, then a NaN in `value` wins; one in the accumulator stays since it
+  // compares false.
+  Value better = b.create<arith::CmpFOp>(largest ? arith::CmpFPredicate::OGT
+                                                 : arith::CmpFPredicate::OLT,
+                                         value, accumulator);
+  Value chosen = b.create<arith::SelectOp>(better, value, accumulator);
+  Value isNan = b.create<arith::CmpFOp>(arith::CmpFPredicate::UNO, value, value);
+  return b.create<arith::SelectOp>(isNan, value, chosen);
+}
+
+Value LaneBuilder::combineAll(Combine kind, ValueRange accumulators) {
+  Value even = combine(kind, accumulators[0], accumulators[2]);
+  Value odd = combine(kind, accumulators[1], accumulators[3]);
+  Value result = combine(kind, even, odd);
+  for (int64_t distance = lanes / 2; distance > 0; distance /= 2) {
+    SmallVector<int64_t> order;
+    for (int64_t lane = 0; lane < lanes; ++lane)
+      order.push_back(lane ^ distance);
+    Value moved = b.create<vector::ShuffleOp>(result, result, order);
+    result = combine(kind, result, moved);
+  }
+  return result;
+}

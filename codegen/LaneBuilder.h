@@ -1,0 +1,64 @@
+#pragma once
+// Vectors of 16 lanes: loads, stores, reductions and constants in the form that
+// Elementwise::emitVector works on.
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+
+#include <cstdint>
+
+namespace sluice {
+
+/// How the elements of a reduction are put together.
+enum class Combine { Sum, Max, Min, Product };
+
+/// In registers: f32 as such, i1 as i1, i32 as i32, other integers as i64. In memory an
+/// i1 is one byte.
+class LaneBuilder {
+public:
+  using Value = mlir::Value;
+  static constexpr int64_t lanes = 16;
+
+  explicit LaneBuilder(mlir::ImplicitLocOpBuilder &builder) : b(builder) {}
+
+  mlir::VectorType vectorType(mlir::Type element) const;
+  /// Bytes of an element in memory.
+  static int64_t elementBytes(mlir::Type element);
+
+  Value constant(int64_t value);
+  /// All lanes `value`, given as the element of a splat attribute.
+  Value splat(mlir::TypedAttr value, mlir::Type element);
+  /// Lane i holds first + i.
+  Value sequence(Value first);
+  Value broadcast(Value scalar);
+  /// The first `count` lanes.
+  Value mask(int64_t count);
+
+  /// Address of element `index`.
+  Value address(Value base, Value index, mlir::Type element);
+  /// `count` elements; the other lanes are zero and their memory is not touched.
+  Value load(Value address, mlir::Type element, int64_t count = lanes);
+  /// One element in all lanes.
+  Value loadSplat(Value address, mlir::Type element);
+  void store(Value vector, Value address, mlir::Type element, int64_t count = lanes);
+  /// The first lane.
+  void storeScalar(Value vector, Value address, mlir::Type element);
+  void prefetch(Value address);
+
+  Value neutral(Combine combine, mlir::Type element);
+  /// Adds `value` to an accumulator; minimum and maximum keep NaN.
+  Value combine(Combine combine, Value accumulator, Value value);
+  /// Joins four accumulators, then their lanes, in the one order that defines a
+  /// reduction's bits: (0+2)+(1+3), then lanes 8, 4, 2 and 1 apart. All lanes get the
+  /// result.
+  Value combineAll(Combine combine, mlir::ValueRange accumulators);
+
+  mlir::ImplicitLocOpBuilder &b;
+
+private:
+  mlir::Type memoryType(mlir::Type element) const;
+  Value fromMemory(Value value, mlir::Type element);
+  Value toMemory(Value value, mlir::Type element);
+};
+
+} // namespace sluice

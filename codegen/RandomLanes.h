@@ -1,0 +1,23 @@
+#pragma once
+// Philox4x32-10 in vector code: 16 uniform numbers at a time, the same as
+// ir/graph/Philox.h.
+
+#include "codegen/LaneBuilder.h"
+
+namespace sluice {
+
+/// The i64 scalars that key a tensor of random numbers; `id` is known at compile time.
+struct RandomKeyScalars {
+  mlir::Value seed, update;
+  int64_t id = 0;
+};
+
+/// 16 consecutive elements of one sample from `element`, a multiple of 4 (i64 scalars).
+mlir::Value emitRandomRun(LaneBuilder &lanes, const RandomKeyScalars &key,
+                          mlir::Value sample, mlir::Value element);
+
+/// Any 16 elements, given by lane (vector<16xi64>); four times the work.
+mlir::Value emitRandomLanes(LaneBuilder &lanes, const RandomKeyScalars &key,
+                            mlir::Value samples, mlir::Value elements);
+
+} // namespace sluice

@@ -1,0 +1,275 @@
+#include "codegen/RegionWalk.h"
+
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+using namespace mlir;
+using namespace sluice;
+
+namespace {
+constexpr int64_t vectorLanes = LaneBuilder::lanes;
+/// A reduction along the last dimension has this many accumulators, taken in turn.
+constexpr int64_t turns = 4;
+
+Combine combineOf(Operation *reduction) {
+  StringRef kind = cast<graph::ReduceOp>(reduction).getKind();
+  return kind == "sum"   ? Combine::Sum
+         : kind == "max" ? Combine::Max
+         : kind == "min" ? Combine::Min
+                         : Combine::Product;
+}
+
+Type elementOf(Operation *reduction) {
+  return graph::tensorType(reduction->getOperand(0)).getElementType();
+}
+} // namespace
+
+RegionWalk::RegionWalk(LaneBuilder &lanes, const RegionDomain &domain,
+                       ArrayRef<Operation *> ops, ValueEmitter &values)
+    : lanes(lanes), b(lanes.b), domain(domain), ops(ops), values(values) {
+  for (int pass = 0; pass < domain.passes; ++pass)
+    passes.push_back(passTargets(ops, domain, pass));
+}
+
+void RegionWalk::emit(Value begin, Value end) {
+  values.enterKernel();
+  if (domain.kind == WalkKind::Flat)
+    emitFlat(begin, end);
+  else
+    emitUnits(begin, end);
+}
+
+void RegionWalk::loop(Value from, Value to, int64_t step, Accumulators &carried,
+                      LoopBody body) {
+  auto loop = b.create<scf::ForOp>(from, to, lanes.constant(step), carried);
+  OpBuilder::InsertionGuard guard(b);
+  Block *block = loop.getBody();
+  if (carried.empty())
+    b.setInsertionPoint(block->getTerminator());
+  else
+    b.setInsertionPointToEnd(block);
+  Accumulators inside(loop.getRegionIterArgs());
+  body(loop.getInductionVar(), inside);
+  if (!carried.empty())
+    b.create<scf::YieldOp>(inside);
+  carried.assign(loop.result_begin(), loop.result_end());
+}
+
+void RegionWalk::emitUnits(Value begin, Value end) {
+  Accumulators none;
+  loop(begin, end, 1, none, [&](Value unit, Accumulators &) {
+    if (domain.kind == WalkKind::Columns)
+      return emitStrips(unit);
+    stripColumns.assign(1, Value());
+    stripLanes.assign(1, vectorLanes);
+    values.enterUnit(unit, stripColumns, stripLanes);
+    emitPasses();
+  });
+}
+
+// The last strip of a row may be narrower: it has code of its own.
+void RegionWalk::emitStrips(Value unit) {
+  constexpr int64_t width = RegionDomain::stripColumns;
+  int64_t columns = domain.columns(), fullStrips = columns / width,
+          rest = columns % width;
+  Value strips = lanes.constant(llvm::divideCeil(columns, width));
+  Value strip = b.create<arith::RemUIOp>(unit, strips);
+  Value first = b.create<arith::MulIOp>(strip, lanes.constant(width));
+  auto emitStrip = [&](int64_t count) {
+    stripColumns.clear();
+    stripLanes.clear();
+    for (int64_t offset = 0; offset < count; offset += vectorLanes) {
+      stripColumns.push_back(b.create<arith::AddIOp>(first, lanes.constant(offset)));
+      stripLanes.push_back(std::min(vectorLanes, count - offset));
+    }
+    values.enterUnit(unit, stripColumns, stripLanes);
+    emitPasses();
+  };
+  if (rest == 0)
+    return emitStrip(width);
+  if (fullStrips == 0)
+    return emitStrip(rest);
+  Value isFull = b.create<arith::CmpIOp>(arith::CmpIPredicate::ult, strip,
+                                         lanes.constant(fullStrips));
+  auto choice = b.create<scf::IfOp>(isFull, /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPoint(choice.thenBlock()->getTerminator());
+  emitStrip(width);
+  b.setInsertionPoint(choice.elseBlock()->getTerminator());
+  emitStrip(rest);
+}
+
+void RegionWalk::emitPasses() {
+  for (currentPass = 0; currentPass < domain.passes; ++currentPass) {
+    const Pass &pass = passes[currentPass];
+    values.setPass(currentPass);
+    if (!pass.reductions.empty() || !pass.outputs.empty()) {
+      if (domain.kind == WalkKind::Columns)
+        emitColumnPass(pass);
+      else
+        emitRowPass(pass);
+    }
+    values.finishPass(currentPass);
+  }
+  values.storeUnitOutputs();
+}
+
+RegionWalk::Accumulators RegionWalk::neutral(const Pass &pass, int64_t copies) {
+  Accumulators result;
+  for (Operation *reduction : pass.reductions)
+    result.append(copies, lanes.neutral(combineOf(reduction), elementOf(reduction)));
+  return result;
+}
+
+// Everything a point reads is read before it writes: an output may have an input's
+// address.
+void RegionWalk::emitPoint(const Pass &pass, Point &point,
+                           MutableArrayRef<Value> accumulators) {
+  for (auto [reduction, accumulator] : llvm::zip_equal(pass.reductions, accumulators)) {
+    Combine kind = combineOf(reduction);
+    Value value = values.operand(reduction->getOpOperand(0), point);
+    if (point.lanes < vectorLanes)
+      value = b.create<arith::SelectOp>(lanes.mask(point.lanes), value,
+                                        lanes.neutral(kind, elementOf(reduction)));
+    accumulator = lanes.combine(kind, accumulator, value);
+  }
+  values.store(pass.outputs, point);
+}
+
+/// Vectors per turn of the loop: short bodies are repeated, long ones have parallelism of
+/// their own.
+int64_t RegionWalk::unrolling(const Pass &pass) const {
+  int64_t cost = 0;
+  for (Operation *op : ops)
+    if (domain.values.find(op->getResult(0))->second.inner)
+      cost += isa<graph::RandomUniformOp>(op) ? 100 : isExpensive(op) ? 8 : 1;
+  return cost <= 12 ? turns : 1;
+}
+
+// Rows and Channels: vector j of a row goes to accumulator j mod 4; each row of a channel
+// starts at 0 again.
+void RegionWalk::emitRowPass(const Pass &pass) {
+  Accumulators accumulators = neutral(pass, turns);
+  if (domain.kind == WalkKind::Channels) {
+    loop(lanes.constant(0), lanes.constant(domain.dims[domain.rowDim]), 1, accumulators,
+         [&](Value row, Accumulators &carried) { walkColumns(pass, row, carried); });
+  } else {
+    walkColumns(pass, Value(), accumulators);
+  }
+  for (auto [i, reduction] : llvm::enumerate(pass.reductions)) {
+    auto own = ArrayRef<Value>(accumulators).slice(i * turns, turns);
+    values.setReduced(reduction->getResult(0),
+                      lanes.combineAll(combineOf(reduction), own));
+  }
+}
+
+void RegionWalk::walkColumns(const Pass &pass, Value row, Accumulators &accumulators) {
+  size_t reductions = pass.reductions.size();
+  bool prefetches =
+      domain.kind == WalkKind::Rows && domain.passes > 1 && currentPass == 1;
+  auto emitVector = [&](Value column, int64_t count, int64_t turn, Accumulators &all) {
+    Point point{row, column, count};
+    if (prefetches)
+      values.prefetchNextUnit(point);
+    Accumulators own;
+    for (size_t i = 0; i < reductions; ++i)
+      own.push_back(all[i * turns + turn]);
+    emitPoint(pass, point, own);
+    for (size_t i = 0; i < reductions; ++i)
+      all[i * turns + turn] = own[i];
+  };
+  int64_t columns = domain.columns(), unroll = unrolling(pass);
+  int64_t step = unroll * vectorLanes, main = columns / step * step;
+  auto rotate = [&](Accumulators &all, int64_t by) {
+    for (size_t i = 0; i < reductions; ++i) {
+      auto own = all.begin() + i * turns;
+      std::rotate(own, own + by, own + turns);
+    }
+  };
+  if (main > 0)
+    loop(lanes.constant(0), lanes.constant(main), step, accumulators,
+         [&](Value column, Accumulators &carried) {
+           for (int64_t i = 0; i < unroll; ++i)
+             emitVector(b.create<arith::AddIOp>(column, lanes.constant(i * vectorLanes)),
+                        vectorLanes, i, carried);
+           if (unroll == 1)
+             rotate(carried, 1); // the next turn's accumulator comes first
+         });
+  if (unroll == 1)
+    rotate(accumulators, (turns - main / step % turns) % turns);
+  for (int64_t column = main; column < columns; column += vectorLanes)
+    emitVector(lanes.constant(column), std::min(vectorLanes, columns - column),
+               column / vectorLanes % turns, accumulators);
+}
+
+// Blocks of rows are added up on their own, then to the total in order.
+void RegionWalk::emitColumnPass(const Pass &pass) {
+  int64_t rows = domain.dims[domain.rowDim];
+  Accumulators totals = neutral(pass, values.vectorsPerUnit());
+  if (pass.reductions.empty()) {
+    walkBlock(pass, lanes.constant(0), lanes.constant(rows));
+    return;
+  }
+  loop(lanes.constant(0), lanes.constant(rows), RegionDomain::blockRows, totals,
+       [&](Value from, Accumulators &carried) {
+         Value to = b.create<arith::MinSIOp>(
+             b.create<arith::AddIOp>(from, lanes.constant(RegionDomain::blockRows)),
+             lanes.constant(rows));
+         Accumulators block = walkBlock(pass, from, to);
+         for (auto [i, value] : llvm::enumerate(block)) {
+           Operation *reduction = pass.reductions[i / values.vectorsPerUnit()];
+           carried[i] = lanes.combine(combineOf(reduction), carried[i], value);
+         }
+       });
+  for (auto [i, reduction] : llvm::enumerate(pass.reductions))
+    values.setReduced(reduction->getResult(0),
+                      ArrayRef<Value>(totals).slice(i * values.vectorsPerUnit(),
+                                                    values.vectorsPerUnit()));
+}
+
+RegionWalk::Accumulators RegionWalk::walkBlock(const Pass &pass, Value from, Value to) {
+  int vectors = values.vectorsPerUnit();
+  size_t reductions = pass.reductions.size();
+  Accumulators accumulators = neutral(pass, vectors);
+  loop(from, to, 1, accumulators, [&](Value row, Accumulators &carried) {
+    for (int vector = 0; vector < vectors; ++vector) {
+      Point point{row, stripColumns[vector], stripLanes[vector], vector};
+      Accumulators own;
+      for (size_t i = 0; i < reductions; ++i)
+        own.push_back(carried[i * vectors + vector]);
+      emitPoint(pass, point, own);
+      for (size_t i = 0; i < reductions; ++i)
+        carried[i * vectors + vector] = own[i];
+    }
+  });
+  return accumulators;
+}
+
+// One loop through all units of the chunk; what is left of the last one is unrolled.
+void RegionWalk::emitFlat(Value begin, Value end) {
+  const Pass &pass = passes.front();
+  int64_t size = domain.columns(), unroll = unrolling(pass);
+  int64_t step = unroll * vectorLanes, main = size / step * step;
+  Value unitSize = lanes.constant(RegionDomain::flatUnit);
+  Value from = b.create<arith::MulIOp>(begin, unitSize);
+  Value to = b.create<arith::MulIOp>(end, unitSize);
+  auto emitVector = [&](Value column, int64_t count) {
+    Point point{Value(), column, count};
+    emitPoint(pass, point, {});
+  };
+  Accumulators none;
+  Value mainEnd = b.create<arith::MinSIOp>(to, lanes.constant(main));
+  loop(from, mainEnd, step, none, [&](Value column, Accumulators &) {
+    for (int64_t i = 0; i < unroll; ++i)
+      emitVector(b.create<arith::AddIOp>(column, lanes.constant(i * vectorLanes)),
+                 vectorLanes);
+  });
+  if (main == size)
+    return;
+  Value isLast =
+      b.create<arith::CmpIOp>(arith::CmpIPredicate::sge, to, lanes.constant(size));
+  auto tail = b.create<scf::IfOp>(isLast, /*withElseRegion=*/false);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPoint(tail.thenBlock()->getTerminator());
+  for (int64_t column = main; column < size; column += vectorLanes)
+    emitVector(lanes.constant(column), std::min(vectorLanes, size - column));
+}

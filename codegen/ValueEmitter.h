@@ -1,0 +1,85 @@
+#pragma once
+// Writes the values of a region at one point of its walk: loads what comes from memory,
+// computes the rest.
+
+#include "codegen/LaneBuilder.h"
+#include "passes/RegionDomain.h"
+
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/SetVector.h"
+
+namespace sluice {
+
+/// Where the walk stands: 16 columns of one row, and what has been written for them so
+/// far.
+struct Point {
+  Point() = default;
+  Point(mlir::Value row, mlir::Value column, int64_t lanes, int vector = 0)
+      : row(row), column(column), lanes(lanes), vector(vector) {}
+
+  mlir::Value row;    // index along the domain's rowDim
+  mlir::Value column; // of the first lane
+  int64_t lanes = LaneBuilder::lanes;
+  int vector = 0; // Columns: which vector of the unit's strip
+  llvm::DenseMap<mlir::Value, mlir::Value> values;
+  llvm::DenseMap<std::pair<mlir::Value, DimMask>, mlir::Value> loads;
+};
+
+class ValueEmitter {
+public:
+  using Value = mlir::Value;
+
+  /// `buffers`: the kernel's operands, inputs then outputs then the workspace.
+  ValueEmitter(LaneBuilder &lanes, const RegionDomain &domain,
+               llvm::ArrayRef<mlir::Operation *> ops, llvm::ArrayRef<Value> buffers);
+
+  /// Writes what is the same for all units.
+  void enterKernel();
+  /// Starts a unit; a vector of the strip for each of `stripColumns` (one without a
+  /// column, except for Columns).
+  void enterUnit(Value unit, llvm::ArrayRef<Value> stripColumns,
+                 llvm::ArrayRef<int64_t> stripLanes);
+  /// Writes the per-unit values that are known after a pass (-1: at the start).
+  void finishPass(int pass);
+  void setReduced(Value result, llvm::ArrayRef<Value> vectors);
+
+  void setPass(int pass) { currentPass = pass; }
+  Value value(Value v, Point &point);
+  Value operand(mlir::OpOperand &use, Point &point);
+  /// Writes the outputs `values` and the values kept in this pass; all of them were read
+  /// or computed before.
+  void store(llvm::ArrayRef<Value> values, Point &point);
+  void storeUnitOutputs();
+  /// Prefetches, for the unit after this one, what the first pass reads.
+  void prefetchNextUnit(Point &point);
+
+  int vectorsPerUnit() const { return static_cast<int>(unitPoints.size()); }
+
+private:
+  Value emit(mlir::Operation *op, DimMask support, Point &point);
+  Value emitRandom(mlir::Operation *op, Point &point);
+  Value loadLeaf(Value input, DimMask shape, Point &point);
+  Value loadKept(Value v, const KeptValue &kept, Point &point);
+  Value scratchAddress(int slot, Point &point);
+  Value outputAddress(size_t output, Point &point);
+  Value unitIndex(unsigned dim);
+  Value emitUnitBase(DimMask mask);
+  Value elementIndex(DimMask mask, Point &point);
+  int64_t stride(DimMask mask, unsigned dim) const;
+  void storeOutput(size_t output, Value vector, Point &point);
+
+  LaneBuilder &lanes;
+  mlir::ImplicitLocOpBuilder &b;
+  const RegionDomain &domain;
+  llvm::ArrayRef<mlir::Operation *> ops;
+  llvm::ArrayRef<Value> buffers;
+  llvm::DenseMap<Value, unsigned> inputNumber;
+  Value unit;
+  int currentPass = 0;
+  Point kernelPoint;
+  llvm::SmallVector<Point, 4> unitPoints;
+  llvm::SmallSetVector<DimMask, 8> masks; // of all accesses
+  llvm::DenseMap<DimMask, Value> unitBases;
+};
+
+} // namespace sluice
