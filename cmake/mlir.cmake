@@ -18,3 +18,12 @@ function(sluice_compiler_library name)
     target_link_libraries(${name} PUBLIC sluice_ir)
   endif()
 endfunction()
+
+# A program or test of the compiler side. -fPIC after CMake's -fPIE: the precompiled header is compiled with it.
+function(sluice_compiler_executable name)
+  add_executable(${name} ${ARGN})
+  target_compile_options(${name} PRIVATE -O1 -Wno-unused-parameter -fPIC)
+  if(SLUICE_PCH)
+    target_precompile_headers(${name} REUSE_FROM sluice_ir)
+  endif()
+endfunction()
