@@ -57,7 +57,7 @@ Result<std::vector<double>> numbers(const DataSpec &spec, std::string_view key,
     return std::vector<double>{fallback};
   std::vector<double> result;
   for (const std::string &text : option->values) {
-    auto number = parseNumber(text);
+    auto number = parseFraction(text);
     if (!number || (*number == 0 && key != "mean"))
       return spec.refuse("the option '" + option->key + "' has '" + text +
                          "', expected a number" + (key == "mean" ? "" : " other than 0"));

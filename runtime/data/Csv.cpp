@@ -181,9 +181,9 @@ Result<CsvTable> readCsv(const std::string &path, const std::vector<CsvColumns> 
   std::vector<std::string_view> row;
   size_t width = 0;
   for (bool unclosed = false; scanner.next(row, unclosed);) {
-    std::string where = "line " + std::to_string(scanner.lineOfRow());
     if (unclosed)
-      return Status::damaged("'" + path + "' has a quote in " + where +
+      return Status::damaged("'" + path + "' has a quote in line " +
+                             std::to_string(scanner.lineOfRow()) +
                              " that is never closed");
     if (positions.empty()) {
       width = row.size();
@@ -199,8 +199,9 @@ Result<CsvTable> readCsv(const std::string &path, const std::vector<CsvColumns> 
     }
     if (row.size() != width)
       return Status::damaged("'" + path + "' has " + std::to_string(row.size()) +
-                             " fields in " + where + ", expected " +
-                             std::to_string(width) + " as in its first row");
+                             " fields in line " + std::to_string(scanner.lineOfRow()) +
+                             ", expected " + std::to_string(width) +
+                             " as in its first row");
     Status status = readRow(row, scanner.lineOfRow(), positions, table, path);
     if (!status.ok())
       return status;

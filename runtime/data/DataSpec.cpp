@@ -153,18 +153,22 @@ std::optional<int64_t> parseInteger(std::string_view text) {
 }
 
 std::optional<double> parseNumber(std::string_view text) {
-  if (size_t slash = text.find('/'); slash != std::string_view::npos) {
-    auto above = parseNumber(text.substr(0, slash));
-    auto below = parseNumber(text.substr(slash + 1));
-    if (!above || !below || *below == 0)
-      return std::nullopt;
-    return *above / *below;
-  }
   double value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
     return std::nullopt;
   return value;
+}
+
+std::optional<double> parseFraction(std::string_view text) {
+  size_t slash = text.find('/');
+  if (slash == std::string_view::npos)
+    return parseNumber(text);
+  auto above = parseNumber(text.substr(0, slash));
+  auto below = parseNumber(text.substr(slash + 1));
+  if (!above || !below || *below == 0)
+    return std::nullopt;
+  return *above / *below;
 }
 
 Result<std::pair<int64_t, int64_t>> parseRange(std::string_view text, int64_t count) {

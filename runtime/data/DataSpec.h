@@ -39,8 +39,10 @@ struct DataSpec {
   Status refuse(const std::string &what) const;
 };
 
-/// A plain number or a fraction (1/255).
+/// A finite decimal number.
 std::optional<double> parseNumber(std::string_view text);
+/// The same, or a fraction of two (1/255).
+std::optional<double> parseFraction(std::string_view text);
 std::optional<int64_t> parseInteger(std::string_view text);
 
 /// "A:B", ":B", "A:" or ":" as a part of [0, count); refused when it does not fit in.
