@@ -24,7 +24,7 @@ struct PlacementProblem {
   std::vector<Buffer> buffers;
   /// Asks for any solution of at most this peak. Without it the peak is made as low as
   /// possible.
-  std::optional<int64_t> capacityBytes;
+  std::optional<int64_t> capacityBytes = std::nullopt;
   /// Limit of the exact search in visited nodes: never in seconds, so that the result is
   /// reproducible.
   int64_t nodeBudget = 200'000;

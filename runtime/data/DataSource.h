@@ -14,9 +14,10 @@ namespace sluice {
 
 struct DataOptions {
   bool shuffle = true;
-  uint64_t seed = 0;         ///< of the order of samples
-  int prefetch = 2;          ///< batches read ahead; 0 reads in the caller's thread
-  std::string labelsInput;   ///< where a csv's `target` goes; the last input when empty
+  uint64_t seed = 0; ///< of the order of samples
+  int prefetch = 2;  ///< batches read ahead; 0 reads in the caller's thread
+  std::string labelsInput =
+      {};                    ///< where a csv's `target` goes; the last input when empty
   bool ignoreUnused = false; ///< data for inputs that the program does not have (labels
                              ///< when only inferring) is dropped instead of refused
 };

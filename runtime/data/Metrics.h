@@ -10,7 +10,7 @@ namespace sluice {
 struct MetricsOptions {
   int64_t classes = 2; ///< 1: one logit per row, positive when above 0 (labels 0 and 1)
   int64_t topK = 5;
-  std::optional<int64_t> ignored; ///< rows with this label are left out
+  std::optional<int64_t> ignored = std::nullopt; ///< rows with this label are left out
 };
 
 /// Confusion matrices are kept up to this many classes; precision and recall need one.

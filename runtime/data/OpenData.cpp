@@ -150,7 +150,7 @@ private:
       return spec.input;
     std::vector<std::string> others;
     for (const InputSpec &input : inputs)
-      if (input.name != labels)
+      if (input.batched && input.name != labels)
         others.push_back(input.name);
     if (others.size() != 1)
       return spec.refuse("the model has " + std::to_string(others.size()) +
