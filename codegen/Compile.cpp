@@ -1,0 +1,147 @@
+#include "codegen/Compile.h"
+
+#include "codegen/CompileReport.h"
+#include "codegen/RegionEmitter.h"
+#include "codegen/WritePlan.h"
+#include "passes/Pipeline.h"
+
+#include "ir/plan/Plan.h"
+
+#include "mlir/IR/OwningOpRef.h"
+#include "mlir/Pass/PassManager.h"
+
+#include <chrono>
+#include <thread>
+
+using namespace mlir;
+
+namespace sluice {
+namespace {
+
+/// Collects errors instead of printing them.
+class DiagnosticText {
+public:
+  explicit DiagnosticText(MLIRContext *context)
+      : handler(context, [this](Diagnostic &diagnostic) {
+          append(diagnostic, "");
+          for (Diagnostic &note : diagnostic.getNotes())
+            append(note, "  note: ");
+          return success();
+        }) {}
+  std::string text;
+
+private:
+  void append(Diagnostic &diagnostic, StringRef prefix) {
+    if (diagnostic.getSeverity() == DiagnosticSeverity::Remark)
+      return;
+    std::string line = prefix.str();
+    llvm::raw_string_ostream stream(line);
+    if (auto name = diagnostic.getLocation()->findInstanceOf<NameLoc>())
+      if (!name.getName().empty())
+        stream << "node '" << name.getName().getValue() << "': ";
+    stream << diagnostic.str();
+    text += (text.empty() ? "" : "\n") + line;
+  }
+  ScopedDiagnosticHandler handler;
+};
+
+/// Runs one stage.
+Status runStage(ModuleOp module, llvm::function_ref<void(OpPassManager &)> build) {
+  DiagnosticText diagnostics(module.getContext());
+  PassManager passes(module.getContext());
+  build(passes);
+  if (succeeded(passes.run(module)))
+    return Status::success();
+  return Status::refused(diagnostics.text.empty() ? "a pass failed without a reason"
+                                                  : diagnostics.text);
+}
+
+/// Machine code of every generated kernel.
+Status generateCode(ModuleOp module, const CompileOptions &options, PlanCode &code) {
+  DiagnosticText diagnostics(module.getContext());
+  OwningOpRef<ModuleOp> kernels = ModuleOp::create(module.getLoc());
+  bool any = false;
+  for (auto kernel : module.getOps<plan::KernelOp>()) {
+    if (!kernel.isGenerated())
+      continue;
+    auto region = cast<graph::RegionOp>(kernel.getBody().front().front());
+    FailureOr<GeneratedKernel> generated = emitRegion(region, *kernels);
+    if (failed(generated))
+      return Status::refused(diagnostics.text);
+    if (generated->scratchBytes != int64_t(kernel.getScratch()))
+      return Status::refused("kernel '" + generated->symbol +
+                             "' needs another scratch than planned");
+    code.symbols[kernel.getSymName().str()] = generated->symbol;
+    any = true;
+  }
+  if (!any)
+    return Status::success();
+  KernelCompilerOptions compilerOptions;
+  compilerOptions.levels = options.levels;
+  FailureOr<std::vector<KernelImage>> images = compileKernels(*kernels, compilerOptions);
+  if (failed(images))
+    return Status::refused(diagnostics.text);
+  code.images = std::move(*images);
+  return Status::success();
+}
+
+TrainingSpec withThreads(TrainingSpec spec) {
+  if (spec.threads <= 0)
+    spec.threads = std::max(1u, std::thread::hardware_concurrency());
+  return spec;
+}
+
+/// The stages up to the plan.
+Status buildPlan(ModuleOp module, const CompileOptions &options) {
+  if (options.stopAfter == CompileStage::Model)
+    return Status::success();
+  // The passes refer to the spec.
+  TrainingSpec spec = withThreads(options.spec);
+  Status status =
+      runStage(module, [&](OpPassManager &passes) { buildTrainPipeline(passes, spec); });
+  if (!status.ok() || options.stopAfter == CompileStage::Train)
+    return status;
+  status = runStage(
+      module, [&](OpPassManager &passes) { buildRegionPipeline(passes, options.fuse); });
+  // Nothing is decided yet beside what the spec says, so the next stage leaves the IR as
+  // it is.
+  if (!status.ok() || options.stopAfter <= CompileStage::Decide)
+    return status;
+  return runStage(module, [](OpPassManager &passes) { buildPlanPipeline(passes); });
+}
+
+} // namespace
+
+std::optional<CompileStage> compileStageNamed(StringRef name) {
+  constexpr StringLiteral names[] = {"model",  "train", "regions",
+                                     "decide", "plan",  "code"};
+  for (auto [i, known] : llvm::enumerate(names))
+    if (name == known)
+      return static_cast<CompileStage>(i);
+  return std::nullopt;
+}
+
+Status compileModule(ModuleOp module, const CompileOptions &options,
+                     CompileReport &report) {
+  auto start = std::chrono::steady_clock::now();
+  Status status = buildPlan(module, options);
+  if (!status.ok() || options.stopAfter < CompileStage::Plan)
+    return status;
+  report.budgetBytes = options.spec.budgetBytes;
+  reportPlan(module, report);
+  if (Status fits = checkBudget(report); !fits.ok())
+    return fits;
+  if (options.stopAfter == CompileStage::Plan)
+    return Status::success();
+
+  PlanCode code;
+  if (status = generateCode(module, options, code); !status.ok())
+    return status;
+  PlanOrigin origin{"sluice " SLUICE_VERSION, options.spec.text, report.decisions};
+  status = writePlan(module, code, origin, options.outPath);
+  std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  report.compileSeconds = taken.count();
+  return status;
+}
+
+} // namespace sluice

@@ -1,0 +1,52 @@
+#pragma once
+// The compiler from an imported module to the plan file.
+
+#include "ir/TrainingSpec.h"
+#include "runtime/Status.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+/// Where `compileModule` stops; the module then holds the IR of that stage.
+enum class CompileStage { Model, Train, Regions, Decide, Plan, Code };
+
+/// "model", "train", ...; nothing for other names.
+std::optional<CompileStage> compileStageNamed(llvm::StringRef name);
+
+struct CompileOptions {
+  TrainingSpec spec;
+  std::string outPath; // OUT.plan; needed for the last stage only
+  CompileStage stopAfter = CompileStage::Code;
+  bool fuse = true; // false: one operation a region, for tests
+  std::vector<std::string> levels = {"x86-64-v3", "x86-64-v4"};
+};
+
+/// The keys of `sluice compile --json`.
+struct CompileReport {
+  int64_t arenaBytes = 0, stateBytes = 0, stepBytes = 0;
+  /// Bytes at the peak instant: parameters, gradients, optimizer, activations, workspace,
+  /// comm, continual, host; and `unused`, what the placement leaves between them.
+  std::map<std::string, int64_t> arena;
+  int64_t unconstrainedArenaBytes = 0;
+  std::optional<int64_t> budgetBytes;
+  double stepUs = 0, stepUsBound = 0; // predicted
+  double gap = 0;
+  int64_t kernels = 0;  // distinct ones
+  int64_t launches = 0; // of a step
+  double compileSeconds = 0;
+  std::vector<std::string> warnings, notes;                   // notes: "topic: text"
+  std::vector<std::pair<std::string, std::string>> decisions; // subject, why
+};
+
+/// Runs the stages on an imported module and writes OUT.plan and OUT.safetensors. What is
+/// wrong is in the status, with the locations of the model's nodes; nothing is printed.
+Status compileModule(mlir::ModuleOp module, const CompileOptions &options,
+                     CompileReport &report);
+
+} // namespace sluice

@@ -1,0 +1,166 @@
+#include "codegen/CompileReport.h"
+
+#include "ir/plan/Plan.h"
+#include "passes/PlanLaunches.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+
+namespace sluice {
+namespace {
+
+constexpr int64_t lineBytes = 64;
+
+StringRef stateCategory(StringRef role) {
+  if (role == "moment" || role == "master")
+    return "optimizer";
+  if (role == "accumulator")
+    return "gradients";
+  return "parameters"; // running statistics, constants and controls stand beside them
+}
+
+StringRef stepCategory(StringRef category) {
+  return category == "io" ? "activations" : category;
+}
+
+int64_t roundUp(int64_t bytes) { return llvm::alignTo(bytes, lineBytes); }
+
+/// The program that needs most of the step reservation.
+plan::ProgramOp largestProgram(ModuleOp module) {
+  plan::ProgramOp largest;
+  for (auto program : module.getOps<plan::ProgramOp>())
+    if (!largest || program.getStepBytes() > largest.getStepBytes())
+      largest = program;
+  return largest;
+}
+
+void reportMemory(ModuleOp module, CompileReport &report) {
+  for (StringRef category : {"parameters", "gradients", "optimizer", "activations",
+                             "workspace", "comm", "continual", "host"})
+    report.arena[category.str()] = 0;
+  for (auto state : module.getOps<plan::StateOp>()) {
+    int64_t bytes = roundUp(state.getSize());
+    report.stateBytes += bytes;
+    report.arena[stateCategory(state.getRole()).str()] += bytes;
+  }
+  int64_t used = report.stateBytes;
+  if (plan::ProgramOp program = largestProgram(module)) {
+    report.stepBytes = program.getStepBytes();
+    if (DictionaryAttr peak = program.getPeakAttr())
+      for (NamedAttribute entry : peak) {
+        int64_t bytes = cast<IntegerAttr>(entry.getValue()).getInt();
+        report.arena[stepCategory(entry.getName()).str()] += bytes;
+        used += bytes;
+      }
+  }
+  report.arenaBytes = report.stateBytes + report.stepBytes;
+  report.arena["unused"] = report.arenaBytes - used;
+  report.unconstrainedArenaBytes = report.arenaBytes; // nothing is traded for memory yet
+}
+
+void reportTime(ModuleOp module, CompileReport &report) {
+  int64_t accumulate = 1;
+  if (auto attr = module->getAttrOfType<IntegerAttr>("graph.accumulate"))
+    accumulate = attr.getInt();
+  for (auto program : module.getOps<plan::ProgramOp>()) {
+    StringRef entry = program.getEntry();
+    int64_t runs = entry == "step" || entry == "update" ? 1
+                   : entry == "micro"                   ? accumulate
+                                                        : 0;
+    report.stepUs += runs * program.getPredictedUs().convertToDouble();
+    report.launches += runs * static_cast<int64_t>(launchesOf(program).size());
+  }
+  report.stepUsBound = report.stepUs;
+  report.gap = 0; // the only plan there is
+}
+
+/// "gradients and moments for 4 of 12 parameter tensors".
+std::string trainingLine(ModuleOp module) {
+  int64_t parameters = 0, trainable = 0, moments = 0, momentBytes = 0;
+  llvm::StringSet<> gradients;
+  int64_t gradientBytes = 0;
+  for (auto state : module.getOps<plan::StateOp>()) {
+    parameters += state.getRole() == "parameter";
+    trainable += state.getTrainable();
+    if (state.getRole() == "moment")
+      ++moments, momentBytes += state.getSize();
+    if (state.getRole() == "accumulator" && state.getSymName() != "grad/count")
+      gradients.insert(state.getSymName()), gradientBytes += state.getSize();
+  }
+  for (auto program : module.getOps<plan::ProgramOp>())
+    for (auto buffer : program.getBody().front().getOps<plan::BufferOp>())
+      if (program.getEntry() == "step" && buffer.getCategory() == "gradients" &&
+          gradients.insert(buffer.getLabel()).second)
+        gradientBytes += buffer.getSize();
+  return llvm::formatv("gradients and moments for {0} of {1} parameter tensors only: {2} "
+                       "moment tensors of {3} bytes, {4} gradient buffers of {5} bytes",
+                       trainable, parameters, moments, momentBytes, gradients.size(),
+                       gradientBytes)
+      .str();
+}
+
+void addNote(ModuleOp module, StringRef topic, const std::string &text) {
+  SmallVector<Attribute> lines;
+  if (auto known = module->getAttrOfType<ArrayAttr>("graph.report"))
+    lines.append(known.begin(), known.end());
+  lines.push_back(StringAttr::get(module.getContext(), topic + ": " + text));
+  module->setAttr("graph.report", ArrayAttr::get(module.getContext(), lines));
+}
+
+void addDecisions(ModuleOp module, CompileReport &report) {
+  for (auto state : module.getOps<plan::StateOp>()) {
+    if (state.getRole() != "parameter")
+      continue;
+    std::string why = state.getTrainable() ? "trains, in group '" +
+                                                 state.getGroup().value_or("").str() + "'"
+                                           : "does not train: no gradient, no moments";
+    why += ", f32, " + std::to_string(state.getSize()) + " bytes at offset " +
+           std::to_string(state.getOffset()) + " of the state";
+    report.decisions.push_back({state.getSymName().split('/').second.str(), why});
+  }
+}
+
+} // namespace
+
+void reportPlan(ModuleOp module, CompileReport &report) {
+  reportMemory(module, report);
+  reportTime(module, report);
+  report.kernels = llvm::range_size(module.getOps<plan::KernelOp>());
+  bool trains = llvm::any_of(module.getOps<plan::StateOp>(),
+                             [](plan::StateOp state) { return state.getTrainable(); });
+  if (trains)
+    addNote(module, "memory", trainingLine(module));
+  std::string categories;
+  for (auto &[category, bytes] : report.arena)
+    if (bytes > 0)
+      categories +=
+          (categories.empty() ? "" : ", ") + category + " " + std::to_string(bytes);
+  addNote(module, "arena",
+          std::to_string(report.arenaBytes) + " bytes at the peak: " + categories);
+  addDecisions(module, report);
+  if (auto lines = module->getAttrOfType<ArrayAttr>("graph.report"))
+    for (auto line : lines.getAsRange<StringAttr>())
+      report.notes.push_back(line.str());
+}
+
+Status checkBudget(const CompileReport &report) {
+  if (!report.budgetBytes || report.arenaBytes <= *report.budgetBytes)
+    return Status::success();
+  std::string text = "the plan does not fit in the budget of " +
+                     std::to_string(*report.budgetBytes) +
+                     " bytes ('memory.budget'): the smallest that can be met is " +
+                     std::to_string(report.arenaBytes) + " bytes, filled by";
+  const char *separator = " ";
+  for (auto &[category, bytes] : report.arena)
+    if (bytes > 0) {
+      text += separator + category + " " + std::to_string(bytes);
+      separator = ", ";
+    }
+  return Status::doesNotFit(text + "; a smaller batch needs fewer activations");
+}
+
+} // namespace sluice

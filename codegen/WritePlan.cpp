@@ -1,0 +1,306 @@
+// The plan dialect and the plan file correspond one to one; see runtime/plan.fbs.
+
+#include "codegen/WritePlan.h"
+
+#include "codegen/StateFile.h"
+#include "passes/PlanLaunches.h"
+#include "runtime/Checksum.h"
+#include "runtime/PlanFile.h"
+#include "runtime/plan_generated.h"
+
+#include "llvm/ADT/StringSwitch.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+
+namespace sluice {
+namespace {
+
+constexpr int64_t lineBytes = 64;
+
+fbs::DType dtypeOf(Type tensor) {
+  std::optional<DType> type = storedType(cast<RankedTensorType>(tensor).getElementType());
+  return static_cast<fbs::DType>(type.value_or(DType::f32));
+}
+
+fbs::Role roleOf(StringRef role) {
+  return llvm::StringSwitch<fbs::Role>(role)
+      .Case("buffer", fbs::Role::buffer)
+      .Case("moment", fbs::Role::moment)
+      .Case("master", fbs::Role::master)
+      .Case("accumulator", fbs::Role::accumulator)
+      .Case("control", fbs::Role::control)
+      .Case("constant", fbs::Role::constant)
+      .Default(fbs::Role::parameter);
+}
+
+int64_t integerAttr(ModuleOp module, StringRef name, int64_t otherwise) {
+  auto attr = module->getAttrOfType<IntegerAttr>(name);
+  return attr ? attr.getInt() : otherwise;
+}
+std::string stringAttr(ModuleOp module, StringRef name) {
+  auto attr = module->getAttrOfType<StringAttr>(name);
+  return attr ? attr.str() : std::string();
+}
+
+std::string hexHash(const std::string &text) {
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx",
+                static_cast<unsigned long long>(fnv1a(text.data(), text.size())));
+  return digits;
+}
+
+class PlanWriter {
+public:
+  PlanWriter(ModuleOp module, const PlanCode &code, const PlanOrigin &origin)
+      : module(module), code(code), origin(origin) {}
+
+  fbs::PlanT run() {
+    addHeader();
+    addStates();
+    addKernels();
+    for (auto program : module.getOps<plan::ProgramOp>())
+      plan.programs.push_back(programOf(program));
+    addGroups();
+    addReport();
+    return std::move(plan);
+  }
+
+private:
+  void addHeader() {
+    plan.producer = origin.producer;
+    plan.model_name = stringAttr(module, "graph.model_name");
+    plan.model_hash = stringAttr(module, "graph.model_hash");
+    plan.spec = origin.spec;
+    plan.spec_hash = hexHash(origin.spec);
+    plan.threads = std::max<int64_t>(1, integerAttr(module, "graph.threads", 1));
+    plan.seed = integerAttr(module, "graph.seed", 0);
+    plan.accumulate = integerAttr(module, "graph.accumulate", 1);
+    plan.batch = integerAttr(module, "graph.batch", 0);
+    plan.loss_kind = stringAttr(module, "graph.loss_kind");
+    plan.logits_output = stringAttr(module, "graph.logits_output");
+    plan.labels_input = stringAttr(module, "graph.labels_input");
+    for (const KernelImage &image : code.images) {
+      auto entry = std::make_unique<fbs::CodeImageT>();
+      entry->level = image.level;
+      entry->offset = 1; // filled in when the file is laid out
+      entry->size = image.bytes.size();
+      plan.images.push_back(std::move(entry));
+    }
+  }
+
+  void addStates() {
+    for (auto state : module.getOps<plan::StateOp>()) {
+      auto entry = std::make_unique<fbs::StateTensorT>();
+      entry->name = state.getSymName().str();
+      entry->dtype = dtypeOf(state.getType());
+      entry->shape = state.getTensorType().getShape().vec();
+      entry->offset = state.getOffset();
+      entry->size = state.getSize();
+      entry->role = roleOf(state.getRole());
+      entry->trainable = state.getTrainable();
+      entry->saved = state.getSaved();
+      entry->init = state.getInit() == "file"   ? fbs::InitKind::file
+                    : state.getInit() == "fill" ? fbs::InitKind::fill
+                                                : fbs::InitKind::zeros;
+      entry->fill = state.getFill().convertToDouble();
+      plan.state_bytes = std::max<uint64_t>(
+          plan.state_bytes, llvm::alignTo(entry->offset + entry->size, lineBytes));
+      offsets[state.getSymName()] = entry->offset;
+      plan.state.push_back(std::move(entry));
+    }
+  }
+
+  void addKernels() {
+    for (auto kernel : module.getOps<plan::KernelOp>()) {
+      auto entry = std::make_unique<fbs::KernelT>();
+      entry->generated = kernel.isGenerated();
+      auto symbol = code.symbols.find(kernel.getSymName().str());
+      entry->name =
+          symbol != code.symbols.end() ? symbol->second : kernel.getSymName().str();
+      kernels[kernel.getSymName()] = plan.kernels.size();
+      plan.kernels.push_back(std::move(entry));
+    }
+  }
+
+  struct Place {
+    fbs::Space space;
+    uint64_t offset, size;
+  };
+  Place placeOf(Value buffer) {
+    plan::BufferRange range = plan::rangeOf(buffer);
+    uint64_t offset = range.offset;
+    if (auto state = dyn_cast<plan::StateBufferOp>(range.root))
+      return {fbs::Space::state, offset + offsets.lookup(state.getSymbol()),
+              uint64_t(range.size)};
+    auto owned = cast<plan::BufferOp>(range.root);
+    return {fbs::Space::step, offset + owned.getOffset().value_or(0),
+            uint64_t(range.size)};
+  }
+
+  template <typename Port> std::unique_ptr<fbs::PortT> portOf(Port port) {
+    auto entry = std::make_unique<fbs::PortT>();
+    auto type = cast<RankedTensorType>(port.getType());
+    Place place = placeOf(port.getBuffer());
+    entry->name = port.getName().str();
+    entry->dtype = dtypeOf(type);
+    entry->shape = type.getShape().vec();
+    entry->space = place.space;
+    entry->offset = place.offset;
+    entry->size = plan::tensorBytes(type);
+    return entry;
+  }
+
+  std::unique_ptr<fbs::ProgramT> programOf(plan::ProgramOp program) {
+    auto entry = std::make_unique<fbs::ProgramT>();
+    entry->name = program.getEntry().str();
+    entry->step_bytes = program.getStepBytes();
+    entry->bound_bytes = program.getBoundBytes();
+    entry->predicted_us = program.getPredictedUs().convertToDouble();
+    plan.step_bytes = std::max<uint64_t>(plan.step_bytes, entry->step_bytes);
+    Block &body = program.getBody().front();
+    for (auto input : body.getOps<plan::InputOp>())
+      entry->inputs.push_back(inputOf(input));
+    for (auto output : body.getOps<plan::OutputOp>())
+      entry->outputs.push_back(portOf(output));
+    for (plan::LaunchOp launch : launchesOf(program))
+      entry->launches.push_back(launchOf(launch));
+    for (auto buffer : body.getOps<plan::BufferOp>()) {
+      auto info = std::make_unique<fbs::BufferInfoT>();
+      info->name = buffer.getLabel().str();
+      info->category = buffer.getCategory().str();
+      info->offset = buffer.getOffset().value_or(0);
+      info->size = buffer.getSize();
+      info->first = static_cast<int64_t>(buffer.getFirst().value_or(0));
+      info->last = static_cast<int64_t>(buffer.getLast().value_or(0));
+      entry->buffers.push_back(std::move(info));
+    }
+    return entry;
+  }
+
+  std::unique_ptr<fbs::PortT> inputOf(plan::InputOp input) {
+    auto entry = portOf(input);
+    entry->batched = input.getBatched();
+    if (input.getBounds()) {
+      entry->bounded = true;
+      entry->lower = (*input.getBounds())[0];
+      entry->upper = (*input.getBounds())[1];
+    }
+    if (input.getIgnored()) {
+      entry->has_ignored = true;
+      entry->ignored = static_cast<int64_t>(*input.getIgnored());
+    }
+    return entry;
+  }
+
+  std::unique_ptr<fbs::LaunchT> launchOf(plan::LaunchOp launch) {
+    auto entry = std::make_unique<fbs::LaunchT>();
+    entry->units = launch.getUnits();
+    entry->chunk = launch.getChunk();
+    entry->node = launch.getNode().str();
+    entry->op = launch.getLabel().str();
+    entry->flops = launch.getFlops().convertToDouble();
+    entry->bytes = launch.getBytes().convertToDouble();
+    entry->predicted_us = launch.getPredictedUs().convertToDouble();
+    for (auto stage : launch.getBody().front().getOps<plan::StageOp>())
+      entry->stages.push_back(stageOf(stage));
+    return entry;
+  }
+
+  std::unique_ptr<fbs::StageT> stageOf(plan::StageOp stage) {
+    auto entry = std::make_unique<fbs::StageT>();
+    entry->kernel = kernels.lookup(stage.getKernel());
+    entry->params.assign(stage.getParams().begin(), stage.getParams().end());
+    entry->unit_scale = stage.getUnitScale();
+    auto workers = stage.getWorkerStrides(), units = stage.getUnitStrides();
+    for (auto [i, operand] : llvm::enumerate(stage.getOperands())) {
+      Place place = placeOf(operand);
+      entry->operands.emplace_back(place.offset, place.size, workers ? (*workers)[i] : 0,
+                                   units ? (*units)[i] : 0, place.space);
+    }
+    return entry;
+  }
+
+  void addGroups() {
+    auto groups = module->getAttrOfType<ArrayAttr>("graph.groups");
+    if (!groups)
+      return;
+    for (auto group : groups.getAsRange<DictionaryAttr>()) {
+      auto entry = std::make_unique<fbs::ParamGroupT>();
+      auto real = [&](StringRef key, double otherwise) {
+        auto attr = group.getAs<FloatAttr>(key);
+        return attr ? attr.getValueAsDouble() : otherwise;
+      };
+      auto integer = [&](StringRef key) {
+        auto attr = group.getAs<IntegerAttr>(key);
+        return attr ? attr.getInt() : 0;
+      };
+      entry->name = group.getAs<StringAttr>("name").str();
+      entry->lr = real("lr", 0), entry->beta1 = real("beta1", 0);
+      entry->beta2 = real("beta2", 0);
+      auto schedule = group.getAs<StringAttr>("schedule");
+      entry->schedule = llvm::StringSwitch<fbs::ScheduleKind>(
+                            schedule ? schedule.getValue() : "constant")
+                            .Case("linear", fbs::ScheduleKind::linear)
+                            .Case("cosine", fbs::ScheduleKind::cosine)
+                            .Default(fbs::ScheduleKind::constant);
+      entry->warmup_steps = integer("warmup_steps");
+      entry->total_steps = integer("total_steps");
+      entry->lr_scale = real("lr_scale", 1),
+      entry->warmup_scale = real("warmup_scale", 1);
+      for (auto member : group.getAs<ArrayAttr>("members").getAsRange<StringAttr>())
+        entry->members.push_back(member.str());
+      plan.groups.push_back(std::move(entry));
+    }
+  }
+
+  static std::unique_ptr<fbs::KeyValueT> keyValue(StringRef key, StringRef value) {
+    auto entry = std::make_unique<fbs::KeyValueT>();
+    entry->key = key.str();
+    entry->value = value.str();
+    return entry;
+  }
+
+  void addReport() {
+    if (auto lines = module->getAttrOfType<ArrayAttr>("graph.report"))
+      for (auto line : lines.getAsRange<StringAttr>()) {
+        auto [topic, text] = line.getValue().split(": ");
+        plan.report.push_back(keyValue(topic, text));
+      }
+    for (auto &[subject, why] : origin.decisions)
+      plan.decisions.push_back(keyValue(subject, why));
+  }
+
+  ModuleOp module;
+  const PlanCode &code;
+  const PlanOrigin &origin;
+  fbs::PlanT plan;
+  llvm::StringMap<uint64_t> offsets; // of state tensors
+  llvm::StringMap<uint32_t> kernels;
+};
+
+} // namespace
+
+std::string weightsPathOf(const std::string &planPath) {
+  size_t slash = planPath.rfind('/'), dot = planPath.rfind('.');
+  bool hasSuffix =
+      dot != std::string::npos && (slash == std::string::npos || dot > slash);
+  return (hasSuffix ? planPath.substr(0, dot) : planPath) + ".safetensors";
+}
+
+Status writePlan(ModuleOp module, const PlanCode &code, const PlanOrigin &origin,
+                 const std::string &path) {
+  fbs::PlanT plan = PlanWriter(module, code, origin).run();
+  flatbuffers::FlatBufferBuilder builder;
+  builder.Finish(fbs::Plan::Pack(builder, &plan), fbs::PlanIdentifier());
+  std::vector<std::span<const uint8_t>> segments;
+  for (const KernelImage &image : code.images)
+    segments.emplace_back(reinterpret_cast<const uint8_t *>(image.bytes.data()),
+                          image.bytes.size());
+  // The state first: a plan is never there without it.
+  if (Status status = writeInitialState(module, weightsPathOf(path)); !status.ok())
+    return status;
+  return writePlanFile(path, {builder.GetBufferPointer(), builder.GetSize()}, segments);
+}
+
+} // namespace sluice
