@@ -9,7 +9,7 @@ packages=(
   # pictures
   graphviz
   # tests and demo
-  libgtest-dev libgmock-dev libonnx-testdata dataset-fashion-mnist python3 python3-onnx binutils
+  libgtest-dev libgmock-dev libonnx-testdata dataset-fashion-mnist python3 python3-numpy python3-onnx binutils
 )
 missing=()
 for package in "${packages[@]}"; do

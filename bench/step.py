@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Step time and peak memory of whole training steps against PyTorch eager and torch.compile, in one run.
+
+Prints a table; with --out F appends one JSON object per line. The peers and Sluice take turns, so that a machine whose
+speed drifts is fair to all; medians are compared. Run by bench/step.sh, which makes the virtual environment.
+"""
+import argparse
+import datetime
+import importlib.util
+import json
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+import numpy as np
+import torch
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SLUICE = ROOT / "build" / "tools" / "sluice"
+
+
+def load(path, name):
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def mlp():
+    layers = torch.nn.Sequential(torch.nn.Linear(784, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
+    return layers, torch.rand(64, 784), torch.randint(0, 10, (64,))
+
+
+def fashion_cnn():
+    model = load(ROOT / "examples/fashion-mnist/export.py", "cnn").FashionCnn()
+    return model, torch.rand(64, 1, 28, 28), torch.randint(0, 10, (64,))
+
+
+def decoder(batch, length, **shape):
+    model = load(ROOT / "examples/char-decoder/export.py", "decoder").CharDecoder(length=length, **shape)
+    vocabulary = shape.get("vocabulary", 65)
+    return model, torch.randint(0, vocabulary, (batch, length)), torch.randint(0, vocabulary, (batch, length))
+
+
+GPT2 = {"vocabulary": 50257, "width": 768, "layers": 12, "heads": 12}
+CASES = {
+    "mlp": mlp,
+    "fashion-cnn": fashion_cnn,
+    "char-decoder": lambda: decoder(16, 64),
+    "gpt2-124m-b4t64": lambda: decoder(4, 64, **GPT2),
+    "gpt2-124m-b1t1024": lambda: decoder(1, 1024, **GPT2),
+}
+
+
+class Torch:
+    """One peer: steps of AdamW on a fixed batch."""
+
+    def __init__(self, model, inputs, labels, compiled):
+        self.inputs, self.labels = inputs, labels
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+        self.model = torch.compile(model) if compiled else model
+
+    def step(self):
+        start = time.perf_counter()
+        self.optimizer.zero_grad(set_to_none=True)
+        logits = self.model(self.inputs)
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), self.labels.flatten())
+        loss.backward()
+        self.optimizer.step()
+        loss.item()
+        return (time.perf_counter() - start) * 1e6
+
+
+def prepare(name, model, inputs, labels, folder, threads):
+    path = folder / f"{name}.onnx"
+    torch.onnx.export(model.train(), (inputs,), str(path), input_names=["x"], output_names=["logits"], dynamo=False,
+                      training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False, opset_version=17)
+    spec = folder / f"{name}.yaml"
+    spec.write_text(f"threads: {threads}\nloss: {{kind: cross_entropy, logits: logits, labels: labels}}\noptimizer: {{kind: adamw, lr: 1.0e-3}}\n")
+    plan = folder / f"{name}.plan"
+    report = json.loads(subprocess.run([SLUICE, "compile", path, "--spec", spec, "-o", plan, "--json"], check=True, capture_output=True, text=True).stdout)
+    np.save(folder / "x.npy", inputs.numpy())
+    np.save(folder / "y.npy", labels.numpy())
+    return plan, report
+
+
+def run_sluice(plan, folder, steps):
+    command = [SLUICE, "train", plan, "--data", f"x=npy:{folder / 'x.npy'}", "--data", f"labels=npy:{folder / 'y.npy'}",
+               "--steps", str(steps), "--no-shuffle", "--json"]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def torch_peak(case, threads):
+    """Peak resident bytes of a process that does the same in eager PyTorch, less those before the model exists."""
+    code = (f"import sys; sys.path.insert(0, {str(ROOT / 'bench')!r}); import resource, torch, step; torch.set_num_threads({threads});"
+            "base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
+            f"peer = step.Torch(*step.CASES[{case!r}](), False); [peer.step() for _ in range(3)];"
+            "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) * 1024)")
+    return int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+
+
+def measure(case, rounds, threads, folder):
+    torch.manual_seed(0)
+    model, inputs, labels = CASES[case]()
+    plan, report = prepare(case, model, inputs, labels, folder, threads)
+    import copy
+    peers = {"eager": Torch(copy.deepcopy(model), inputs, labels, False), "torch.compile": Torch(model, inputs, labels, True)}
+    for peer in peers.values():
+        peer.step(), peer.step()
+    ours, theirs = [], {name: [] for name in peers}
+    steps = 0
+    for _ in range(rounds):
+        once = peers["eager"].step()
+        steps = max(5, min(200, int(2e6 / once)))
+        out = run_sluice(plan, folder, steps)
+        ours.append(out["step_us_median"])
+        for name, peer in peers.items():
+            theirs[name].append(statistics.median(peer.step() for _ in range(steps)))
+    return report, out, ours, theirs
+
+
+def cpu_name():
+    for line in open("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            return line.split(":")[1].strip()
+    return "unknown"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", default=list(CASES))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    import tempfile
+    print(f"threads {arguments.threads}, PyTorch {torch.__version__}, {arguments.rounds} rounds, medians")
+    print(f"{'case':22} {'sluice ms':>10} {'eager ms':>10} {'ratio':>6} {'compile ms':>10} {'ratio':>6} {'arena MiB':>10} {'eager MiB':>10}")
+    for case in arguments.cases:
+        with tempfile.TemporaryDirectory() as folder:
+            report, _, ours, theirs = measure(case, arguments.rounds, arguments.threads, pathlib.Path(folder))
+        us = statistics.median(ours)
+        peer_us = {name: statistics.median(values) for name, values in theirs.items()}
+        peak = torch_peak(case, arguments.threads)
+        print(f"{case:22} {us / 1e3:10.2f} {peer_us['eager'] / 1e3:10.2f} {peer_us['eager'] / us:6.2f} "
+              f"{peer_us['torch.compile'] / 1e3:10.2f} {peer_us['torch.compile'] / us:6.2f} {report['arena_bytes'] / 2**20:10.1f} {peak / 2**20:10.1f}", flush=True)
+        if not arguments.out:
+            continue
+        common = {"bench": "step", "case": case + "-f32", "peer_version": torch.__version__, "threads": arguments.threads, "commit": commit,
+                  "date": datetime.date.today().isoformat(), "cpu": cpu_name()}
+        with open(arguments.out, "a") as file:
+            for name, value in peer_us.items():
+                line = dict(common, metric="step_us", ours=us, peer=value, peer_name=f"{name} f32", ratio=value / us, spread=[min(ours), max(ours)])
+                file.write(json.dumps(line) + "\n")
+            line = dict(common, metric="peak_bytes", ours=report["arena_bytes"], peer=peak, peer_name="eager f32 (resident, less the base)", ratio=peak / report["arena_bytes"], spread=[])
+            file.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()

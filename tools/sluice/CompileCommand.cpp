@@ -1,0 +1,180 @@
+// sluice compile: model and spec to plan.
+
+#include "codegen/Compile.h"
+#include "frontend/OnnxImporter.h"
+#include "frontend/SpecReader.h"
+#include "tools/sluice/Cli.h"
+
+#include "mlir/IR/MLIRContext.h"
+
+#include <chrono>
+
+namespace sluice::cli {
+namespace {
+
+struct CompileArguments {
+  std::string model, spec, memory, out, stopAfter = "code", device = "cpu";
+  std::vector<std::string> sets, shapes;
+  int threads = 0, ranks = 1;
+  bool noFuse = false;
+};
+
+/// The spec of the file and the command line.
+std::optional<TrainingSpec> specOf(const CompileArguments &arguments, Console &console,
+                                   int &code) {
+  SpecResult read = readSpec(arguments.spec, arguments.sets);
+  if (!read.spec) {
+    code = console.refuse(read.errors);
+    return std::nullopt;
+  }
+  for (const std::string &translation : read.translations)
+    console.message("note: " + translation);
+  TrainingSpec spec = *read.spec;
+  std::optional<std::string> problem =
+      parseShapes(arguments.shapes, spec.shapes, spec.dimensions);
+  if (!arguments.memory.empty()) {
+    spec.budgetBytes = parseSize(arguments.memory);
+    if (!spec.budgetBytes)
+      problem =
+          "--memory '" + arguments.memory + "': expected bytes or a size such as 512MiB";
+  }
+  if (arguments.threads > 0)
+    spec.threads = arguments.threads;
+  if (arguments.device != "cpu")
+    problem =
+        "--device " + arguments.device + " is not yet supported; plans are for 'cpu'";
+  if (arguments.ranks != 1)
+    problem = "--ranks " + std::to_string(arguments.ranks) +
+              " is not yet supported; plans have 1 rank";
+  if (problem) {
+    code = console.fail(Status::usage(*problem));
+    return std::nullopt;
+  }
+  return spec;
+}
+
+std::string microseconds(double us) {
+  char text[32];
+  std::snprintf(text, sizeof text, us < 1e4 ? "%.0f us" : "%.1f ms",
+                us < 1e4 ? us : us / 1e3);
+  return text;
+}
+
+void fillJson(const CompileReport &report, Json &out) {
+  out["arena_bytes"] = report.arenaBytes;
+  out["arena"] = Json::object();
+  for (auto &[category, bytes] : report.arena)
+    out["arena"][category] = bytes;
+  out["state_bytes"] = report.stateBytes;
+  out["step_bytes"] = report.stepBytes;
+  out["unconstrained_arena_bytes"] = report.unconstrainedArenaBytes;
+  out["budget_bytes"] = report.budgetBytes ? Json(*report.budgetBytes) : Json();
+  out["step_us"] = report.stepUs;
+  out["step_us_bound"] = report.stepUsBound;
+  out["gap"] = report.gap;
+  out["kernels"] = report.kernels;
+  out["launches"] = report.launches;
+  out["compile_s"] = report.compileSeconds;
+  out["warnings"] = report.warnings;
+  out["notes"] = report.notes;
+}
+
+void printTable(const CompileReport &report, const std::string &path,
+                const Console &console) {
+  std::vector<std::vector<std::string>> rows;
+  for (auto &[category, bytes] : report.arena)
+    if (bytes > 0)
+      rows.push_back({category, sizeText(static_cast<uint64_t>(bytes)),
+                      std::to_string(bytes) + " B"});
+  rows.push_back({"total (exact peak)",
+                  sizeText(static_cast<uint64_t>(report.arenaBytes)),
+                  std::to_string(report.arenaBytes) + " B"});
+  console.line("memory at the peak of a step");
+  console.line(tableText(rows));
+  console.line("predicted step " + microseconds(report.stepUs) + " in " +
+               std::to_string(report.launches) + " launches of " +
+               std::to_string(report.kernels) + " kernels");
+  for (const std::string &note : report.notes)
+    console.line("note: " + note);
+  for (const std::string &warning : report.warnings)
+    console.line("warning: " + warning);
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.1f", report.compileSeconds);
+  console.line("wrote " + path + " in " + seconds + " s");
+}
+
+int runCompile(const CompileArguments &arguments, Console &console) {
+  auto start = std::chrono::steady_clock::now();
+  int code = 0;
+  std::optional<TrainingSpec> spec = specOf(arguments, console, code);
+  if (!spec)
+    return code;
+  CompileOptions options;
+  auto stage = compileStageNamed(arguments.stopAfter);
+  if (!stage)
+    return console.fail(
+        Status::usage("--stop-after '" + arguments.stopAfter +
+                      "': expected model, train, regions, decide, plan or code"));
+  options.stopAfter = *stage;
+  options.fuse = !arguments.noFuse;
+  options.spec = *spec;
+  options.outPath = arguments.out;
+  if (*stage == CompileStage::Code && arguments.out.empty())
+    return console.fail(Status::usage("say where the plan goes: -o OUT.plan"));
+
+  mlir::MLIRContext context;
+  ImportReport imported;
+  auto module =
+      importOnnx(context, arguments.model, ImportOptions::from(*spec), imported);
+  if (mlir::failed(module))
+    return console.refuse(imported.problems());
+  CompileReport report;
+  if (Status status = compileModule(**module, options, report); !status.ok())
+    return console.fail(status);
+  report.notes.insert(report.notes.begin(), imported.notes.begin(), imported.notes.end());
+  report.compileSeconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (*stage != CompileStage::Code) {
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    mlir::OpPrintingFlags flags;
+    flags.elideLargeElementsAttrs(16).elideLargeResourceString(16);
+    (*module)->print(stream, flags);
+    std::printf("%s\n", stream.str().c_str());
+    return 0;
+  }
+  fillJson(report, console.result);
+  printTable(report, arguments.out, console);
+  return console.finish();
+}
+
+} // namespace
+
+Command addCompile(CLI::App &parent, Console &console) {
+  auto arguments = std::make_shared<CompileArguments>();
+  CLI::App *app =
+      parent.add_subcommand("compile", "Compile a model and a training spec to a plan");
+  app->add_option("model", arguments->model, "ONNX file")->required();
+  app->add_option("--spec", arguments->spec,
+                  "training spec (YAML); docs/spec.md lists the keys");
+  app->add_option("--set", arguments->sets,
+                  "KEY=VALUE over the spec, such as optimizer.lr=1e-4");
+  app->add_option("--shape", arguments->shapes, "INPUT=4x18x1024, or DIMENSION=32");
+  app->add_option("--memory", arguments->memory,
+                  "budget, such as 512MiB: refused if the plan needs more");
+  app->add_option("--threads", arguments->threads,
+                  "workers; any number gives the same bits");
+  app->add_option("--ranks", arguments->ranks, "1");
+  app->add_option("--device", arguments->device, "cpu");
+  app->add_option("--stop-after", arguments->stopAfter,
+                  "print the IR after model, train, regions, decide or plan");
+  app->add_flag("--no-fuse", arguments->noFuse,
+                "one operation a kernel: slower, the same bits");
+  app->add_option("-o,--out", arguments->out,
+                  "OUT.plan; OUT.safetensors, the initial state, is written beside it");
+  app->footer("Example: sluice compile model.onnx --spec train.yaml --set "
+              "optimizer.lr=1e-4 -o model.plan");
+  return {app, [arguments, &console] { return runCompile(*arguments, console); }};
+}
+
+} // namespace sluice::cli

@@ -1,0 +1,142 @@
+// sluice show: pictures of a model or a plan.
+
+#include "codegen/Compile.h"
+#include "frontend/OnnxImporter.h"
+#include "frontend/SpecReader.h"
+#include "runtime/PlanReader.h"
+#include "tools/sluice/Cli.h"
+#include "tools/sluice/GraphPicture.h"
+#include "tools/sluice/MemoryPicture.h"
+
+#include "mlir/IR/MLIRContext.h"
+
+#include <sstream>
+
+namespace sluice::cli {
+namespace {
+
+struct ShowArguments {
+  std::string subject, spec, stage = "model", program = "step";
+  std::string graph, memory, trace, html;
+  std::vector<std::string> shapes;
+};
+
+/// The launches one after the other at their predicted times, for Perfetto.
+std::string predictedTrace(const fbs::Program &program) {
+  Json events = Json::array();
+  double at = 0;
+  for (uint32_t i = 0; i < sizeOf(program.launches()); ++i) {
+    const fbs::Launch &launch = *program.launches()->Get(i);
+    events.push_back({{"name", std::string(viewOf(launch.op()))},
+                      {"ph", "X"},
+                      {"ts", at},
+                      {"dur", launch.predicted_us()},
+                      {"pid", 1},
+                      {"tid", 1},
+                      {"args",
+                       {{"node", std::string(viewOf(launch.node()))},
+                        {"flops", launch.flops()},
+                        {"bytes", launch.bytes()}}}});
+    at += launch.predicted_us();
+  }
+  return Json({{"traceEvents", events}, {"displayTimeUnit", "ms"}}).dump() + "\n";
+}
+
+int showPlan(const ShowArguments &arguments, Console &console) {
+  auto plan = PlanReader::readFile(arguments.subject);
+  if (!plan)
+    return console.fail(plan.status());
+  const fbs::Program *program = (*plan)->program(arguments.program);
+  if (!program && arguments.program == "step")
+    program = (*plan)->program("micro");
+  if (!program) {
+    std::string names;
+    for (const std::string &name : (*plan)->programNames())
+      names += (names.empty() ? "" : ", ") + name;
+    return console.fail(Status::usage("the plan has no program '" + arguments.program +
+                                      "'; it has " + names));
+  }
+  std::vector<std::pair<std::string, Status>> written;
+  if (!arguments.graph.empty())
+    written.emplace_back(arguments.graph,
+                         writeGraph(programDot(*program), arguments.graph));
+  if (!arguments.memory.empty())
+    written.emplace_back(arguments.memory,
+                         arguments.memory.ends_with(".svg")
+                             ? writeWholeFile(arguments.memory, memorySvg(*program))
+                             : Status::usage("--memory '" + arguments.memory +
+                                             "': expected a name ending in .svg"));
+  if (!arguments.trace.empty())
+    written.emplace_back(arguments.trace,
+                         writeWholeFile(arguments.trace, predictedTrace(*program)));
+  for (auto &[path, status] : written) {
+    if (!status.ok())
+      return console.fail(status);
+    console.result["written"].push_back(path);
+    console.line("wrote " + path);
+  }
+  return console.finish();
+}
+
+int showModel(const ShowArguments &arguments, Console &console) {
+  if (arguments.graph.empty())
+    return console.fail(
+        Status::usage("a model has a --graph; --memory and --trace are of a plan"));
+  SpecResult spec = readSpec(arguments.spec);
+  if (!spec.spec)
+    return console.refuse(spec.errors);
+  if (auto problem =
+          parseShapes(arguments.shapes, spec.spec->shapes, spec.spec->dimensions))
+    return console.fail(Status::usage(*problem));
+  mlir::MLIRContext context;
+  ImportReport report;
+  auto module =
+      importOnnx(context, arguments.subject, ImportOptions::from(*spec.spec), report);
+  if (mlir::failed(module))
+    return console.refuse(report.problems());
+  CompileOptions options;
+  options.spec = *spec.spec;
+  options.stopAfter = *compileStageNamed(arguments.stage);
+  CompileReport compiled;
+  if (Status status = compileModule(**module, options, compiled); !status.ok())
+    return console.fail(status);
+  if (Status status = writeGraph(moduleDot(**module), arguments.graph); !status.ok())
+    return console.fail(status);
+  console.result["written"].push_back(arguments.graph);
+  console.line("wrote " + arguments.graph);
+  return console.finish();
+}
+
+int runShow(const ShowArguments &arguments, Console &console) {
+  if (!arguments.html.empty())
+    return console.fail(
+        Status::usage("--html is not yet supported; --graph, --memory and --trace are"));
+  if (arguments.graph.empty() && arguments.memory.empty() && arguments.trace.empty())
+    return console.fail(
+        Status::usage("say what to show: --graph F, --memory F.svg or --trace F.json"));
+  return arguments.subject.ends_with(".onnx") ? showModel(arguments, console)
+                                              : showPlan(arguments, console);
+}
+
+} // namespace
+
+Command addShow(CLI::App &parent, Console &console) {
+  auto arguments = std::make_shared<ShowArguments>();
+  CLI::App *app =
+      parent.add_subcommand("show", "Draw a model or a plan: graph, memory, timeline");
+  app->add_option("subject", arguments->subject, "plan file, or ONNX file")->required();
+  app->add_option("--stage", arguments->stage, "of a model: model, train or regions")
+      ->check(CLI::IsMember({"model", "train", "regions"}));
+  app->add_option("--program", arguments->program,
+                  "of a plan: step, micro, update, eval or infer");
+  app->add_option("--spec", arguments->spec, "training spec, for a model");
+  app->add_option("--shape", arguments->shapes, "INPUT=4x18x1024, or DIMENSION=32");
+  app->add_option("--graph", arguments->graph, "F.svg, F.png or F.dot");
+  app->add_option("--memory", arguments->memory, "F.svg: the arena over the step");
+  app->add_option("--trace", arguments->trace, "F.json: predicted timeline for Perfetto");
+  app->add_option("--html", arguments->html, "not yet");
+  app->footer("Example: sluice show model.plan --memory memory.svg");
+  return {app, [arguments, &console] { return runShow(*arguments, console); }};
+}
+
+} // namespace sluice::cli
