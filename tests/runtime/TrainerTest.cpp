@@ -1,0 +1,150 @@
+#include "TestPlan.h"
+
+#include "runtime/Trainer.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+
+namespace sluice::test {
+
+static std::vector<float> numbers(int count) {
+  std::vector<float> values;
+  for (int i = 0; i < count; ++i)
+    values.push_back(static_cast<float>(i % 7) - 3);
+  return values;
+}
+
+static TrainSummary mustTrain(Session &session, BatchSource &source,
+                              const TrainOptions &options,
+                              BatchSource *evalSource = nullptr) {
+  auto summary = train(session, source, evalSource, options);
+  EXPECT_TRUE(summary.ok()) << summary.status().message;
+  return summary.ok() ? *summary : TrainSummary();
+}
+
+TEST(Trainer, EpochsEndWithTheirLastPartialWindow) {
+  auto session = makeSession(scalarPlan(4, 2, 0.1).read());
+  FloatSource source(numbers(18), 4); // batches 4 4 | 4 4 | 2
+  TrainOptions options;
+  options.epochs = 2;
+  std::vector<int64_t> samples;
+  options.onUpdate = [&](const TrainProgress &progress) {
+    samples.push_back(progress.samples);
+    EXPECT_EQ(progress.target, 6);
+    EXPECT_EQ(progress.epoch, (progress.samples - 1) / 18);
+    return true;
+  };
+  TrainSummary summary = mustTrain(*session, source, options);
+  EXPECT_EQ(samples, (std::vector<int64_t>{8, 16, 18, 26, 34, 36}));
+  EXPECT_EQ(summary.steps, 6);
+  EXPECT_EQ(summary.samples, 36);
+  EXPECT_EQ(summary.losses.size(), 6u);
+  EXPECT_GT(summary.stepUsMedian, 0.0);
+}
+
+TEST(Trainer, ResumedRunHasTheLossesOfTheOneThatNeverStopped) {
+  PlanPtr plan = scalarPlan(4, 2, 0.1).read();
+  FloatSource source(numbers(18), 4);
+  TrainOptions options;
+  options.steps = 11;
+  auto straight = makeSession(plan);
+  std::vector<double> expected = mustTrain(*straight, source, options).losses;
+  for (int64_t stopAt = 1; stopAt < 11; ++stopAt) {
+    TemporaryFolder folder;
+    TrainOptions part = options;
+    part.checkpointFolder = folder.path;
+    part.steps = stopAt;
+    auto first = makeSession(plan);
+    std::vector<double> losses = mustTrain(*first, source, part).losses;
+    part.steps = 11;
+    part.resume = true;
+    auto second = makeSession(plan);
+    TrainSummary rest = mustTrain(*second, source, part);
+    EXPECT_EQ(rest.steps, 11 - stopAt);
+    EXPECT_EQ(rest.updates, 11);
+    losses.insert(losses.end(), rest.losses.begin(), rest.losses.end());
+    EXPECT_EQ(losses, expected) << "stopped at " << stopAt;
+    EXPECT_EQ(scalarState(*second, "param/w"), scalarState(*straight, "param/w"));
+  }
+}
+
+TEST(Trainer, SavesAndEvaluatesWhenDue) {
+  TemporaryFolder folder;
+  auto session = makeSession(scalarPlan(4, 1, 0.1).read());
+  FloatSource source(numbers(10), 4), held(numbers(7), 4);
+  TrainOptions options;
+  options.steps = 7;
+  options.checkpointFolder = folder.path;
+  options.checkpointEvery = 3;
+  options.evalEvery = 2;
+  std::vector<int64_t> evaluated;
+  options.onEval = [&](const EvalReport &report) {
+    evaluated.push_back(report.updates);
+    EXPECT_EQ(report.samples, 7);
+  };
+  int64_t batches = 0;
+  options.onEvalBatch = [&](const Session &, const Batch &batch) {
+    batches += batch.count;
+    return Status::success();
+  };
+  TrainSummary summary = mustTrain(*session, source, options, &held);
+  EXPECT_EQ(evaluated, (std::vector<int64_t>{2, 4, 6, 7}));
+  EXPECT_EQ(batches, 4 * 7);
+  EXPECT_EQ(listCheckpoints(folder.path), (std::vector<int64_t>{7, 6}));
+  ASSERT_TRUE(summary.eval.has_value());
+  // mean of (w - t)^2 over the held-out targets -3 ... 3
+  double w = scalarState(*session, "param/w");
+  EXPECT_NEAR(summary.eval->loss, w * w + 4, 1e-5);
+}
+
+TEST(Trainer, EvalCountsTheTailOnce) {
+  auto session = makeSession(scalarPlan(4, 1, 0.1, 1).read());
+  FloatSource source({0, 0, 0, 0, 3}, 4);
+  auto report = evaluate(*session, source);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->loss, (4 * 1.0 + 4.0) / 5);
+}
+
+TEST(Trainer, StopsWhenAsked) {
+  TemporaryFolder folder;
+  auto session = makeSession(scalarPlan(1, 1, 0.1).read());
+  FloatSource source(numbers(10), 1);
+  TrainOptions options;
+  options.steps = 1000;
+  options.checkpointFolder = folder.path;
+  options.onUpdate = [](const TrainProgress &progress) { return progress.updates < 5; };
+  EXPECT_EQ(mustTrain(*session, source, options).updates, 5);
+  EXPECT_EQ(listCheckpoints(folder.path), std::vector<int64_t>{5});
+}
+
+TEST(Trainer, LossThatIsNotFiniteEndsTraining) {
+  TemporaryFolder folder;
+  auto session = makeSession(scalarPlan(1, 1, 1e30).read());
+  FloatSource source({1, 1e10f}, 1);
+  TrainOptions options;
+  options.steps = 100;
+  options.checkpointFolder = folder.path;
+  auto summary = train(*session, source, nullptr, options);
+  ASSERT_FALSE(summary.ok());
+  EXPECT_EQ(summary.status().code, StatusCode::damaged);
+  EXPECT_NE(summary.status().message.find("is not finite"), std::string::npos);
+  EXPECT_TRUE(listCheckpoints(folder.path).empty());
+}
+
+TEST(Trainer, DoesNotMixRunsInOneFolder) {
+  TemporaryFolder folder;
+  PlanPtr plan = scalarPlan(1, 1, 0.1).read();
+  FloatSource source(numbers(10), 1);
+  TrainOptions options;
+  options.steps = 2;
+  options.checkpointFolder = folder.path;
+  auto session = makeSession(plan);
+  mustTrain(*session, source, options);
+  auto again = train(*makeSession(plan), source, nullptr, options);
+  EXPECT_EQ(again.status().code, StatusCode::refused);
+  options.steps.reset();
+  options.checkpointFolder.clear();
+  EXPECT_EQ(train(*session, source, nullptr, options).status().code, StatusCode::usage);
+}
+
+} // namespace sluice::test
