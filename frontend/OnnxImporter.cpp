@@ -1,6 +1,18 @@
 #include "frontend/OnnxImporter.h"
+#include "frontend/RecognizeComposites.h"
+#include "frontend/onnx/GraphImporter.h"
+#include "frontend/onnx/Inputs.h"
+#include "frontend/onnx/Limits.h"
+#include "frontend/onnx/ModelFile.h"
+
+#include "mlir/IR/Verifier.h"
+
+#include <filesystem>
 
 namespace sluice {
+
+using namespace mlir;
+using namespace sluice::frontend;
 
 ImportOptions ImportOptions::from(const TrainingSpec &spec) {
   ImportOptions options;
@@ -9,6 +21,211 @@ ImportOptions ImportOptions::from(const TrainingSpec &spec) {
   options.tie = spec.tie;
   options.untie = spec.untie;
   return options;
+}
+
+std::vector<std::string> ImportReport::problems() const {
+  std::vector<std::string> lines = errors;
+  for (const UnsupportedOp &op : unsupported)
+    lines.push_back("'" + op.op + "' (node '" + op.node + "'): " + op.reason);
+  return lines;
+}
+
+namespace {
+
+void countOps(const onnx::GraphProto &graph, ImportReport &report, int depth) {
+  for (const auto &node : graph.node()) {
+    ++report.ops[operatorName(node)];
+    if (depth < maxNesting)
+      for (const auto &attribute : node.attribute())
+        if (attribute.has_g())
+          countOps(attribute.g(), report, depth + 1);
+  }
+}
+
+ImportedTensor describe(const std::string &name, Type type) {
+  auto tensor = cast<RankedTensorType>(type);
+  return {name, typeText(tensor.getElementType()), tensor.getShape().vec()};
+}
+
+class ModelImport {
+public:
+  ModelImport(MLIRContext &context, ModelFile &file, const ImportOptions &options,
+              ImportReport &report)
+      : context(context), file(file), options(options), report(report),
+        reader(&context, file.folder) {}
+
+  FailureOr<OwningOpRef<ModuleOp>> run() {
+    onnx::GraphProto &graph = *file.proto->mutable_graph();
+    BoundInputs bound = bindInputs(graph, &context, options, report);
+    OpBuilder builder(&context);
+    OwningOpRef<ModuleOp> module =
+        ModuleOp::create(NameLoc::get(builder.getStringAttr(file.path)));
+    std::string name = std::filesystem::path(file.path).stem().string();
+    (*module)->setAttr("graph.model_name", builder.getStringAttr(name));
+    (*module)->setAttr("graph.model_hash", builder.getStringAttr(file.hash));
+    if (!report.errors.empty()) { // without shapes nothing more can be said about nodes
+      listUnknown(graph);
+      return failure();
+    }
+    builder.setInsertionPointToStart(module->getBody());
+    auto function = builder.create<func::FuncOp>(module->getLoc(), "forward",
+                                                 builder.getFunctionType({}, {}));
+    fill(function, graph, bound, *module);
+    if (!report.errors.empty() || !report.unsupported.empty())
+      return failure();
+    if (options.recognizeComposites)
+      recognizeComposites(function);
+    dropDeadCode(*module, function);
+    checkUse(graph);
+    return verified(std::move(module));
+  }
+
+private:
+  void listUnknown(const onnx::GraphProto &graph);
+  void fill(func::FuncOp function, onnx::GraphProto &graph, const BoundInputs &bound,
+            ModuleOp module);
+  void addOutputs(func::FuncOp function, onnx::GraphProto &graph, GraphImporter &importer,
+                  Scope &scope);
+  void dropDeadCode(ModuleOp module, func::FuncOp function);
+  void checkUse(const onnx::GraphProto &graph);
+
+  FailureOr<OwningOpRef<ModuleOp>> verified(OwningOpRef<ModuleOp> module) {
+    ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
+      report.errors.push_back("internal: the imported module is not valid: " +
+                              diagnostic.str());
+      return success();
+    });
+    if (failed(verify(*module)))
+      return failure();
+    return module;
+  }
+
+  MLIRContext &context;
+  ModelFile &file;
+  const ImportOptions &options;
+  ImportReport &report;
+  TensorReader reader;
+};
+
+/// Operators that no table has, where the nodes themselves could not be visited.
+void ModelImport::listUnknown(const onnx::GraphProto &graph) {
+  for (const auto &node : graph.node())
+    if (!isKnown(*file.proto, node))
+      report.unsupported.push_back({operatorName(node), nodeName(node), "not supported yet"});
+}
+
+void ModelImport::fill(func::FuncOp function, onnx::GraphProto &graph,
+                       const BoundInputs &bound, ModuleOp module) {
+  Block *body = function.addEntryBlock();
+  // Parameters are collected in a block of their own and put before the function.
+  Block symbols;
+  Emitter emitter(OpBuilder::atBlockEnd(body));
+  GraphImporter importer(*file.proto, reader, options, report, emitter, &symbols);
+  importer.rebatch = bound.rebatch;
+  Scope scope;
+  SmallVector<Type> types;
+  SmallVector<DictionaryAttr> attributes;
+  for (const BoundInput &input : bound.inputs) {
+    Entry &entry = scope.entries[input.name];
+    Location loc = NameLoc::get(StringAttr::get(&context, input.name));
+    emitter.begin(loc);
+    if (input.value) {
+      entry.value = emitter.constant(*input.value);
+      continue;
+    }
+    entry.value = body->addArgument(input.type, loc);
+    types.push_back(input.type);
+    attributes.push_back(DictionaryAttr::get(
+        &context, NamedAttribute(StringAttr::get(&context, "graph.name"),
+                                 StringAttr::get(&context, input.name))));
+    report.inputs.push_back(describe(input.name, input.type));
+  }
+  function.setFunctionType(FunctionType::get(&context, types, {}));
+  function.setAllArgAttrs(attributes);
+  importer.importGraph(graph, scope);
+  addOutputs(function, graph, importer, scope);
+  module.getBody()->getOperations().splice(module.getBody()->begin(), symbols.getOperations());
+}
+
+void ModelImport::addOutputs(func::FuncOp function, onnx::GraphProto &graph,
+                             GraphImporter &importer, Scope &scope) {
+  SmallVector<Value> values;
+  SmallVector<Attribute> attributes;
+  for (const auto &output : graph.output()) {
+    Entry *entry = scope.find(output.name());
+    if (!entry) {
+      report.errors.push_back("output '" + output.name() + "' is computed by no node");
+      continue;
+    }
+    if (!entry->value)
+      continue; // poisoned: the cause has been reported
+    values.push_back(entry->value);
+    report.outputs.push_back(describe(output.name(), entry->value.getType()));
+    attributes.push_back(DictionaryAttr::get(
+        &context, NamedAttribute(StringAttr::get(&context, "graph.name"),
+                                 StringAttr::get(&context, output.name()))));
+    const auto &dims = output.type().tensor_type().shape().dim();
+    bool batched = importer.rebatch && dims.size() > 0 && dims[0].dim_value() == 1;
+    if (batched && (rankOf(entry->value) == 0 ||
+                    dimOf(entry->value, 0) != importer.rebatch))
+      report.errors.push_back("output '" + output.name() + "' has shape " +
+                              shapeText(shapeOf(entry->value)) + " with batch " +
+                              std::to_string(importer.rebatch) +
+                              ": the model holds its batch size of 1 inside; export it with "
+                              "a dynamic batch dimension");
+  }
+  if (graph.output_size() == 0)
+    report.errors.push_back("the model has no outputs");
+  OpBuilder builder = OpBuilder::atBlockEnd(&function.getBody().front());
+  builder.create<func::ReturnOp>(function.getLoc(), values);
+  function.setFunctionType(builder.getFunctionType(
+      function.getArgumentTypes(), llvm::to_vector(ValueRange(values).getTypes())));
+  function.setAllResultAttrs(attributes);
+}
+
+void ModelImport::dropDeadCode(ModuleOp module, func::FuncOp function) {
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(function.getBody().front())))
+    if (isOpTriviallyDead(&op))
+      op.erase();
+  llvm::DenseSet<Attribute> used;
+  for (Operation &op : function.getBody().front())
+    for (NamedAttribute attribute : op.getAttrs())
+      if (auto symbol = dyn_cast<FlatSymbolRefAttr>(attribute.getValue()))
+        used.insert(symbol.getAttr());
+  for (auto parameter :
+       llvm::make_early_inc_range(module.getOps<graph::ParameterOp>())) {
+    if (used.contains(parameter.getSymNameAttr()))
+      continue;
+    if (parameter.getTrainable()) {
+      --report.parameters;
+      report.parameterElements -= parameter.getTensorType().getNumElements();
+    }
+    parameter.erase();
+  }
+}
+
+void ModelImport::checkUse(const onnx::GraphProto &graph) {
+  if (report.parameters == 0)
+    report.notes.push_back("parameters: the model has none, so there is nothing to train");
+  report.notes.push_back("names: parameters are saved as 'param/NAME' with the names of the "
+                         "model");
+}
+
+} // namespace
+
+FailureOr<OwningOpRef<ModuleOp>> importOnnx(MLIRContext &context, const std::string &path,
+                                            const ImportOptions &options,
+                                            ImportReport &report) {
+  context.loadDialect<graph::GraphDialect, func::FuncDialect>();
+  ModelFile file;
+  if (auto problem = readModelFile(path, file)) {
+    report.errors.push_back(*problem);
+    return failure();
+  }
+  report.irVersion = file.proto->ir_version();
+  report.opset = opsetOf(*file.proto, "");
+  countOps(file.proto->graph(), report, 0);
+  return ModelImport(context, file, options, report).run();
 }
 
 } // namespace sluice
