@@ -158,3 +158,5 @@ LogicalResult RegionOp::verify() {
     return failure();
   return verifyClosed(*this);
 }
+
+void YieldOp::build(OpBuilder &, OperationState &) {}

@@ -120,16 +120,42 @@ SmallVector<Value> CrossEntropyOp::decompose(OpBuilder &builder) {
   return {b.sumAll(row), b.sumAll(parts.weight)};
 }
 
+/// d loss / d weights = sum over rows of ((1 - s) * oneHot + s / C) * -log softmax; d
+/// count / d weights = sum of oneHot.
+static Value weightGradient(GraphBuilder &b, CrossEntropyOp op, Value dloss,
+                            Value dcount) {
+  CrossEntropyParts parts(b, op);
+  Value logits = op.getLogits(), zero = b.splatLike(logits, 0), dw;
+  Value valid = b.spread(parts.valid, tensorType(logits).getShape(), 1);
+  double smoothing = op.getSmoothing().convertToDouble();
+  if (dloss) {
+    Value surprise = b.neg(b.make<LogSoftmaxOp>(logits, 1));
+    Value picked = b.scale(b.select(parts.oneHot, surprise, zero), 1 - smoothing);
+    Value each =
+        b.add(picked, b.scale(surprise, smoothing / tensorType(logits).getDimSize(1)));
+    dw = b.sum(b.select(valid, each, zero), 0, /*keep=*/false);
+    dw = b.mul(dw, b.broadcastLike(dloss, dw));
+  }
+  if (dcount) {
+    Value hot =
+        b.select(b.make<AndOp>(parts.oneHot, valid), b.splatLike(logits, 1), zero);
+    Value count = b.sum(hot, 0, /*keep=*/false);
+    count = b.mul(count, b.broadcastLike(dcount, count));
+    dw = dw ? b.add(dw, count) : count;
+  }
+  return dw;
+}
+
 // d loss / d logits = (1 - s) * weight * (p - oneHot) + s / C * (W * p - weights), on
 // rows that are not ignored, where p is the softmax and W the sum of all weights.
 LogicalResult CrossEntropyOp::buildGradient(OpBuilder &builder,
                                             GradientContext &context) {
-  if (getWeights() && context.needs(2))
-    return emitOpError("has no gradient with respect to its class weights; freeze them");
   Value dloss = context.cotangent(0);
+  GraphBuilder b(getLoc(), builder);
+  if (getWeights() && context.needs(2))
+    context.set(2, weightGradient(b, *this, dloss, context.cotangent(1)));
   if (!dloss || !context.needs(0))
     return success();
-  GraphBuilder b(getLoc(), builder);
   ArrayRef<int64_t> shape = tensorType(getLogits()).getShape();
   double smoothing = getSmoothing().convertToDouble();
   CrossEntropyParts parts(b, *this);
