@@ -71,7 +71,13 @@ namespace {
 /// Builds a RegionAxes op by op.
 class Assigner {
 public:
-  explicit Assigner(ArrayRef<Operation *> ops) : members(ops.begin(), ops.end()) {}
+  Assigner(ArrayRef<Operation *> ops, SharedInputs shared)
+      : shared(shared), members(ops.begin(), ops.end()) {
+    for (Operation *op : ops)
+      for (Value operand : op->getOperands())
+        if (auto type = dyn_cast<RankedTensorType>(operand.getType()))
+          largestRank = std::max(largestRank, rankWithoutUnits(type));
+  }
 
   LogicalResult add(Operation *op) {
     if (!llvm::all_of(op->getOperandTypes(), isSupported) ||
@@ -120,12 +126,28 @@ private:
     return axes;
   }
 
+  static int64_t rankWithoutUnits(RankedTensorType type) {
+    return llvm::count_if(type.getShape(), [](int64_t size) { return size != 1; });
+  }
+
+  bool isShared(Value input) const {
+    return shared == SharedInputs::All ||
+           (shared == SharedInputs::Large &&
+            rankWithoutUnits(graph::tensorType(input)) == largestRank);
+  }
+
   const TensorAxes &operandAxes(OpOperand &operand) {
-    Operation *producer = operand.get().getDefiningOp();
-    if (producer && members.contains(producer) && !isGenerated(producer))
-      return result.values.find(operand.get())->second;
-    return result.leaves.try_emplace(&operand, fresh(graph::tensorType(operand.get())))
-        .first->second;
+    Value value = operand.get();
+    Operation *producer = value.getDefiningOp();
+    bool inside = producer && members.contains(producer);
+    if (inside && !isGenerated(producer))
+      return result.values.find(value)->second;
+    if (inside || !isShared(value))
+      return result.leaves[&operand] = fresh(graph::tensorType(value));
+    auto [axes, isNew] = inputs.try_emplace(value);
+    if (isNew)
+      axes->second = fresh(graph::tensorType(value));
+    return result.leaves[&operand] = axes->second;
   }
 
   LogicalResult addLeafResult(Operation *op) {
@@ -189,12 +211,15 @@ private:
     return success();
   }
 
+  SharedInputs shared;
   llvm::SmallPtrSet<Operation *, 16> members;
+  int64_t largestRank = 0;
+  llvm::DenseMap<Value, TensorAxes> inputs;
 };
 } // namespace
 
-FailureOr<RegionAxes> sluice::assignAxes(ArrayRef<Operation *> ops) {
-  Assigner assigner(ops);
+FailureOr<RegionAxes> sluice::assignAxes(ArrayRef<Operation *> ops, SharedInputs shared) {
+  Assigner assigner(ops, shared);
   for (Operation *op : ops)
     if (failed(assigner.add(op)))
       return failure();

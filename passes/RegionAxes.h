@@ -37,8 +37,8 @@ private:
   llvm::SmallVector<Axis> axes;
 };
 
-/// The axes of every value of a set of operations. Inputs, constants and iotas have axes
-/// of their own at each use: one tensor may be read as a row here and as a column there.
+/// The axes of every value of a set of operations. A use of an input has axes of its own:
+/// one tensor may be read as a row here and as a column there.
 struct RegionAxes {
   AxisTable table;
   llvm::DenseMap<mlir::Value, TensorAxes> values;
@@ -50,9 +50,18 @@ struct RegionAxes {
   Axes flat(mlir::OpOperand *use) const { return flat(leaves.find(use)->second); }
 };
 
+/// Which inputs run along the same axes at each of their uses. Constants and iotas never
+/// need to.
+enum class SharedInputs {
+  All,
+  Large, // those of full rank: a vector may be a row here and a column there
+  None,
+};
+
 /// Fails if an operation is not allowed in a region or the shapes cannot be brought
 /// together.
-mlir::FailureOr<RegionAxes> assignAxes(llvm::ArrayRef<mlir::Operation *> ops);
+mlir::FailureOr<RegionAxes> assignAxes(llvm::ArrayRef<mlir::Operation *> ops,
+                                       SharedInputs shared);
 
 /// True for operations whose result is known without reading memory: each use stands
 /// alone.

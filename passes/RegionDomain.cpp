@@ -127,7 +127,8 @@ LogicalResult Analysis::orderAxes() {
       order = list;
   };
   for (Operation *op : ops) {
-    consider(axes.values.find(op->getResult(0))->second);
+    if (!isGenerated(op) || llvm::is_contained(domain->outputs, op->getResult(0)))
+      consider(axes.values.find(op->getResult(0))->second);
     for (OpOperand &operand : op->getOpOperands())
       if (auto leaf = axes.leaves.find(&operand); leaf != axes.leaves.end())
         consider(leaf->second);
@@ -258,6 +259,11 @@ LogicalResult Analysis::placeValues() {
     value.inner = value.support & inner;
   for (Operation *op : ops) {
     RegionValue value;
+    // A generated value has a place at each use, and one of its own only as an output.
+    if (isGenerated(op) && !llvm::is_contained(domain->outputs, op->getResult(0))) {
+      domain->values[op->getResult(0)] = value;
+      continue;
+    }
     value.shape = dimMask(axes.flat(op->getResult(0)));
     bool readsInner = false;
     int innerPass = 0, known = -1;
@@ -320,13 +326,14 @@ void Analysis::countUnits() {
 }
 
 FailureOr<RegionDomain> sluice::analyseRegion(ArrayRef<Operation *> ops) {
-  FailureOr<RegionAxes> axes = assignAxes(ops);
-  if (failed(axes))
-    return failure();
-  RegionDomain domain;
-  if (failed(Analysis(ops, *axes).run(domain)))
-    return failure();
-  return domain;
+  for (SharedInputs shared :
+       {SharedInputs::All, SharedInputs::Large, SharedInputs::None}) {
+    FailureOr<RegionAxes> axes = assignAxes(ops, shared);
+    RegionDomain domain;
+    if (succeeded(axes) && succeeded(Analysis(ops, *axes).run(domain)))
+      return domain;
+  }
+  return failure();
 }
 
 FailureOr<RegionDomain> sluice::analyseRegion(graph::RegionOp region) {
