@@ -29,7 +29,7 @@ std::string dictionary(const std::string &descr, const std::string &shape) {
 std::string little(uint64_t value, int width) {
   std::string bytes;
   for (int i = 0; i < width; ++i)
-    bytes += char(value >> (8 * i) & 0xff);
+    bytes += char(i < 8 ? value >> (8 * i) & 0xff : 0);
   return bytes;
 }
 
