@@ -142,7 +142,9 @@ private:
     bool inside = producer && members.contains(producer);
     if (inside && !isGenerated(producer))
       return result.values.find(value)->second;
-    if (inside || !isShared(value))
+    bool sharesIota =
+        isa_and_nonnull<graph::IotaOp>(producer) && shared == SharedInputs::All;
+    if (inside ? !sharesIota : !isShared(value))
       return result.leaves[&operand] = fresh(graph::tensorType(value));
     auto [axes, isNew] = inputs.try_emplace(value);
     if (isNew)

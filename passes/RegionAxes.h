@@ -50,10 +50,9 @@ struct RegionAxes {
   Axes flat(mlir::OpOperand *use) const { return flat(leaves.find(use)->second); }
 };
 
-/// Which inputs run along the same axes at each of their uses. Constants and iotas never
-/// need to.
+/// Which inputs run along the same axes at each of their uses. Constants never need to.
 enum class SharedInputs {
-  All,
+  All,   // and iotas
   Large, // those of full rank: a vector may be a row here and a column there
   None,
 };

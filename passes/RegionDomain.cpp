@@ -84,6 +84,10 @@ private:
   Axes iotaAxes(graph::IotaOp iota, const TensorAxes &tensor) const {
     return axes.table.resolve(tensor[iota.getAxis()]);
   }
+  /// A constant or iota lies where it is used, unless it is an output itself.
+  bool hasPlace(Operation *op) const {
+    return !isGenerated(op) || llvm::is_contained(domain->outputs, op->getResult(0));
+  }
   /// The sample's axes of batched random numbers: the element index starts anew for each.
   Axes sampleAxes(Operation *op) const {
     auto random = dyn_cast<graph::RandomUniformOp>(op);
@@ -153,16 +157,12 @@ LogicalResult Analysis::checkOrder() {
     return true;
   };
   for (Operation *op : ops) {
-    if (!isGenerated(op) && !fits(axes.flat(op->getResult(0))))
+    if (hasPlace(op) && !fits(axes.flat(op->getResult(0))))
       return failure();
     for (OpOperand &operand : op->getOpOperands())
       if (axes.leaves.contains(&operand) && !fits(axes.flat(&operand)))
         return failure();
   }
-  // A generated value that is itself an output.
-  for (Value output : domain->outputs)
-    if (!fits(axes.flat(output)))
-      return failure();
   return success();
 }
 
