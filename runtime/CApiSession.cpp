@@ -77,16 +77,19 @@ static void fill(sluice_step_result *out, const StepResult &result) {
 }
 
 /// The batch's list of pointers is kept with the thread so that steps do not allocate.
-static Status makeBatch(const void *const *inputs, size_t count, int64_t samples,
+static Status makeBatch(const Session &session, const char *program,
+                        const void *const *inputs, size_t count, int64_t samples,
                         int64_t firstSample, Batch *&batch) {
   static thread_local Batch kept;
+  // Pointers behind the caller's array must not be read, so the count is looked at first.
+  const fbs::Program *found = session.plan().program(program);
+  if (found && count != sizeOf(found->inputs()))
+    return Status::usage("program '" + std::string(program) + "' has " +
+                         std::to_string(sizeOf(found->inputs())) + " inputs, " +
+                         std::to_string(count) + " are given");
   if (!inputs && count > 0)
     return Status::usage("argument 'inputs' is null");
-  if (count > 4096)
-    return Status::usage("too many inputs: " + std::to_string(count));
-  kept.data.clear();
-  for (size_t i = 0; i < count; ++i)
-    kept.data.push_back(inputs[i]);
+  kept.data.assign(inputs, inputs + (found ? count : 0));
   kept.count = samples;
   kept.firstSample = firstSample;
   batch = &kept;
@@ -99,7 +102,8 @@ sluice_status sluice_session_step(sluice_session *session, const void *const *in
   return with(session, [&](Session &self) {
     StepResult result;
     Batch *batch = nullptr;
-    Status status = makeBatch(inputs, count, samples, self.samples(), batch);
+    Status status = makeBatch(self, self.plan().accumulate() > 1 ? "micro" : "step",
+                              inputs, count, samples, self.samples(), batch);
     if (status.ok())
       status = self.step(*batch, result);
     fill(out, result);
@@ -122,7 +126,7 @@ sluice_status sluice_session_eval(sluice_session *session, const void *const *in
   return with(session, [&](Session &self) {
     StepResult result;
     Batch *batch = nullptr;
-    Status status = makeBatch(inputs, count, samples, 0, batch);
+    Status status = makeBatch(self, "eval", inputs, count, samples, 0, batch);
     if (status.ok())
       status = self.eval(*batch, result);
     fill(out, result);
@@ -134,7 +138,7 @@ sluice_status sluice_session_infer(sluice_session *session, const void *const *i
                                    size_t count, int64_t samples) {
   return with(session, [&](Session &self) {
     Batch *batch = nullptr;
-    Status status = makeBatch(inputs, count, samples, 0, batch);
+    Status status = makeBatch(self, "infer", inputs, count, samples, 0, batch);
     return status.ok() ? self.infer(*batch) : status;
   });
 }
