@@ -28,18 +28,22 @@ bool Emitter::infer(OperationState &state) {
     fail(diagnostic.str());
     return success();
   });
-  std::vector<std::max_align_t> storage(
-      info->getOpPropertyByteSize() / sizeof(std::max_align_t) + 1);
-  OpaqueProperties properties(storage.data());
-  info->initOpProperties(properties, nullptr);
-  info->populateDefaultProperties(properties);
+  // The op's properties live here while its types are inferred.
+  int bytes = info->getOpPropertyByteSize();
+  std::vector<std::max_align_t> storage(bytes / sizeof(std::max_align_t) + 1);
+  OpaqueProperties properties(bytes > 0 ? storage.data() : nullptr);
   DictionaryAttr attributes = state.attributes.getDictionary(context());
-  auto emit = [&] { return emitError(loc); };
-  bool ok =
-      succeeded(info->setOpPropertiesFromAttribute(state.name, properties, attributes, emit)) &&
-      succeeded(interface->inferReturnTypes(context(), loc, state.operands, attributes,
-                                            properties, state.regions, state.types));
-  info->destroyOpProperties(properties);
+  bool ok = true;
+  if (bytes > 0) {
+    info->initOpProperties(properties, nullptr);
+    info->populateDefaultProperties(properties);
+    ok = succeeded(info->setOpPropertiesFromAttribute(state.name, properties, attributes,
+                                                      [&] { return emitError(loc); }));
+  }
+  ok = ok && succeeded(interface->inferReturnTypes(context(), loc, state.operands, attributes,
+                                                   properties, state.regions, state.types));
+  if (bytes > 0)
+    info->destroyOpProperties(properties);
   if (!ok)
     fail("operands do not fit '" + state.name.getStringRef() + "'");
   return ok;

@@ -103,7 +103,8 @@ std::string GraphImporter::symbolName(const Scope &scope, const std::string &nam
 Value GraphImporter::parameter(const Scope &scope, const std::string &name,
                                RankedTensorType type, Role role, ElementsAttr init,
                                double fill) {
-  OpBuilder builder = OpBuilder::atBlockEnd(symbols);
+  OpBuilder builder(e.context());
+  builder.setInsertionPointToEnd(symbols);
   Location loc = NameLoc::get(builder.getStringAttr(name));
   std::string symbol = symbolName(scope, name);
   bool trainable = role == Role::Parameter;
@@ -123,7 +124,8 @@ Value GraphImporter::control(StringRef name) {
   auto type = RankedTensorType::get({}, e.i64Type());
   std::string symbol = ("control/" + name).str();
   if (symbolNames.insert(symbol).second) {
-    OpBuilder builder = OpBuilder::atBlockEnd(symbols);
+    OpBuilder builder(e.context());
+    builder.setInsertionPointToEnd(symbols);
     builder.create<graph::ParameterOp>(
         e.loc, builder.getStringAttr(symbol), TypeAttr::get(type),
         builder.getStringAttr("control"), UnitAttr(), ElementsAttr(),

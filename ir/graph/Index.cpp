@@ -96,8 +96,9 @@ static void gatherRows(const std::vector<T> &x, ArrayRef<int64_t> indices,
 LogicalResult GatherOp::evaluate(Evaluation &eval) {
   const HostTensor &x = eval.operand(0);
   AxisView view(x.shape, getAxis());
-  gatherRows(x.reals, eval.operand(1).integers, view, eval.result(0).reals);
-  if (!x.isReal())
+  if (x.isReal())
+    gatherRows(x.reals, eval.operand(1).integers, view, eval.result(0).reals);
+  else
     gatherRows(x.integers, eval.operand(1).integers, view, eval.result(0).integers);
   return success();
 }
