@@ -60,7 +60,6 @@ public:
     Value norm = spec.clip.kind == "global_norm" ? clip(gradients) : Value();
     for (const Gradient &gradient : gradients)
       update(gradient);
-    countStep();
     return norm;
   }
 
@@ -149,13 +148,6 @@ private:
     write(parameter, op.getNewW());
     write(m, op.getNewM());
     write(v, op.getNewV());
-  }
-
-  /// `step` counts updates.
-  void countStep() {
-    graph::ParameterOp step =
-        state.declare("step", RankedTensorType::get({}, builder.getI64Type()), "buffer");
-    write(step, at("step").shift(reads.read(step), 1));
   }
 
   const TrainingSpec &spec;

@@ -111,6 +111,26 @@ plan::StateOp createState(const Entry &entry, int64_t offset, OpBuilder &builder
   return cast<plan::StateOp>(builder.create(state));
 }
 
+/// The count of updates, which the runtime keeps and checkpoints save. Declared here and
+/// not in the graph, where the entry @step has the name.
+void createStepCounter(int64_t offset, ModuleOp module, OpBuilder &builder) {
+  auto type = RankedTensorType::get({}, builder.getI64Type());
+  OperationState state(module.getLoc(), plan::StateOp::getOperationName());
+  state.addAttribute("sym_name", builder.getStringAttr("step"));
+  state.addAttribute("type", TypeAttr::get(type));
+  state.addAttribute("role", builder.getStringAttr("control"));
+  state.addAttribute("offset", builder.getI64IntegerAttr(offset));
+  state.addAttribute("size", builder.getI64IntegerAttr(plan::tensorBytes(type)));
+  state.addAttribute("saved", builder.getUnitAttr());
+  builder.create(state);
+}
+
+bool isTrained(ModuleOp module) {
+  return llvm::any_of(module.getOps<func::FuncOp>(), [](func::FuncOp function) {
+    return function.getSymName() == "step" || function.getSymName() == "update";
+  });
+}
+
 } // namespace
 
 void layOutState(ModuleOp module) {
@@ -120,7 +140,10 @@ void layOutState(ModuleOp module) {
     plan::StateOp state = createState(entry, offset, builder);
     offset = llvm::alignTo(offset + int64_t(state.getSize()), lineBytes);
     graph::ParameterOp(entry.op).erase();
+    builder.setInsertionPointAfter(state);
   }
+  if (isTrained(module))
+    createStepCounter(offset, module, builder);
 }
 
 } // namespace sluice

@@ -54,6 +54,12 @@ int main(int argc, char **argv) {
   mlir::PassPipelineRegistration<> train(
       "train", "The train stage",
       [](mlir::OpPassManager &passes) { buildTrainPipeline(passes, commandLineSpec()); });
+  mlir::PassPipelineRegistration<> regions(
+      "regions", "The regions stage",
+      [](mlir::OpPassManager &passes) { buildRegionPipeline(passes); });
+  mlir::PassPipelineRegistration<> plan(
+      "plan", "The plan stage",
+      [](mlir::OpPassManager &passes) { buildPlanPipeline(passes); });
   auto [input, output] =
       mlir::registerAndParseCLIOptions(argc, argv, "Sluice's pass driver\n", registry);
   if (!loadSpec())
