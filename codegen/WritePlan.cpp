@@ -161,8 +161,12 @@ private:
     Block &body = program.getBody().front();
     for (auto input : body.getOps<plan::InputOp>())
       entry->inputs.push_back(inputOf(input));
-    for (auto output : body.getOps<plan::OutputOp>())
+    for (auto output : body.getOps<plan::OutputOp>()) {
       entry->outputs.push_back(portOf(output));
+      // The runtime then leaves out the rows a short batch was filled up with.
+      const std::vector<int64_t> &shape = entry->outputs.back()->shape;
+      entry->outputs.back()->batched = !shape.empty() && shape[0] == plan.batch;
+    }
     for (plan::LaunchOp launch : launchesOf(program))
       entry->launches.push_back(launchOf(launch));
     for (auto buffer : body.getOps<plan::BufferOp>()) {

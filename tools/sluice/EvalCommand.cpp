@@ -91,7 +91,9 @@ Status writeOutput(const Collected &output, int64_t samples, const std::string &
   if (!type)
     return Status::refused("output '" + std::string(viewOf(output.port->name())) +
                            "' has an element type that .npy cannot hold");
-  std::vector<int64_t> shape(output.port->shape()->begin(), output.port->shape()->end());
+  std::vector<int64_t> shape;
+  if (output.port->shape()) // null for a scalar
+    shape.assign(output.port->shape()->begin(), output.port->shape()->end());
   if (output.port->batched() && !shape.empty())
     shape[0] = samples;
   return writeWholeFile(path, npyHeader(type, shape) + output.bytes);
