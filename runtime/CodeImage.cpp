@@ -9,6 +9,7 @@
 namespace sluice {
 
 constexpr uint64_t pageBytes = 4096;
+constexpr size_t maxSymbolBytes = 1024;
 constexpr uint64_t maxZeroBytes =
     16 << 20; // memory an image may ask for beyond its own size
 
@@ -51,7 +52,8 @@ private:
   Elf64_Ehdr header = {};
   std::vector<Elf64_Phdr> segments;
   Elf64_Phdr dynamic = {};
-  uint64_t hashTable = 0;
+  uint64_t hashTable = 0, symbolTable = 0, symbolCount = 0, stringTable = 0,
+           stringBytes = 0;
 };
 
 Status ImageLoader::readHeader() {
@@ -114,13 +116,13 @@ Status ImageLoader::mapSegments() {
 Status ImageLoader::checkDynamicTag(const Elf64_Dyn &entry) {
   switch (entry.d_tag) {
   case DT_SYMTAB:
-    image->symbolTable = entry.d_un.d_ptr;
+    symbolTable = entry.d_un.d_ptr;
     return Status::success();
   case DT_STRTAB:
-    image->stringTable = entry.d_un.d_ptr;
+    stringTable = entry.d_un.d_ptr;
     return Status::success();
   case DT_STRSZ:
-    image->stringBytes = entry.d_un.d_val;
+    stringBytes = entry.d_un.d_val;
     return Status::success();
   case DT_HASH:
     hashTable = entry.d_un.d_ptr;
@@ -157,29 +159,33 @@ Status ImageLoader::readDynamic() {
   uint32_t buckets[2]; // number of buckets, number of symbols
   if (hashTable == 0 || !peek(hashTable, buckets))
     return bad("it has no DT_HASH table (link with --hash-style=both)");
-  image->symbolCount = buckets[1];
+  symbolCount = buckets[1];
   return Status::success();
 }
 
 Status ImageLoader::checkSymbols() {
-  uint64_t tableBytes = image->symbolCount * sizeof(Elf64_Sym);
-  if (image->symbolTable > image->size || tableBytes > image->size - image->symbolTable ||
-      image->stringTable > image->size ||
-      image->stringBytes > image->size - image->stringTable || image->stringBytes == 0 ||
-      image->base[image->stringTable + image->stringBytes - 1] != 0)
+  uint64_t tableBytes = symbolCount * sizeof(Elf64_Sym);
+  if (symbolTable > image->size || tableBytes > image->size - symbolTable ||
+      stringTable > image->size || stringBytes > image->size - stringTable ||
+      stringBytes == 0 || image->base[stringTable + stringBytes - 1] != 0)
     return bad("its symbol table lies outside the image");
-  for (uint64_t i = 1; i < image->symbolCount; ++i) {
+  for (uint64_t i = 1; i < symbolCount; ++i) {
     Elf64_Sym symbol;
-    std::memcpy(&symbol, image->base + image->symbolTable + i * sizeof symbol,
-                sizeof symbol);
-    if (symbol.st_name >= image->stringBytes)
+    std::memcpy(&symbol, image->base + symbolTable + i * sizeof symbol, sizeof symbol);
+    if (symbol.st_name >= stringBytes)
       return bad("a symbol has no name");
     const char *text =
-        reinterpret_cast<const char *>(image->base) + image->stringTable + symbol.st_name;
+        reinterpret_cast<const char *>(image->base) + stringTable + symbol.st_name;
+    // Names may share their bytes, so one name's length alone bounds nothing.
+    if (strnlen(text, maxSymbolBytes) == maxSymbolBytes)
+      return bad("a symbol has a name of " + std::to_string(maxSymbolBytes) +
+                 " bytes or more");
     if (symbol.st_shndx == SHN_UNDEF)
       return bad("it calls '" + std::string(text).substr(0, 200) +
                  "', which it does not define; generated code may use nothing from "
                  "outside");
+    if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_value < image->size)
+      image->functions.emplace(text, symbol.st_value);
   }
   return Status::success();
 }
@@ -227,17 +233,9 @@ CodeImage::~CodeImage() {
     munmap(base, size);
 }
 
-void *CodeImage::symbol(std::string_view wanted) const {
-  for (uint64_t i = 1; i < symbolCount; ++i) {
-    Elf64_Sym symbol;
-    std::memcpy(&symbol, base + symbolTable + i * sizeof symbol, sizeof symbol);
-    const char *name =
-        reinterpret_cast<const char *>(base) + stringTable + symbol.st_name;
-    if (wanted == name && ELF64_ST_TYPE(symbol.st_info) == STT_FUNC &&
-        symbol.st_value < size)
-      return base + symbol.st_value;
-  }
-  return nullptr;
+void *CodeImage::symbol(std::string_view name) const {
+  auto found = functions.find(name);
+  return found == functions.end() ? nullptr : base + found->second;
 }
 
 } // namespace sluice

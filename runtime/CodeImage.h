@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 namespace sluice {
 
@@ -23,7 +24,7 @@ public:
   CodeImage(const CodeImage &) = delete;
   CodeImage &operator=(const CodeImage &) = delete;
 
-  /// Address of the function, or null. Linear in the number of symbols.
+  /// Address of the function, or null.
   void *symbol(std::string_view name) const;
 
 private:
@@ -32,7 +33,7 @@ private:
 
   uint8_t *base = nullptr; // of virtual address 0
   uint64_t size = 0;
-  uint64_t symbolTable = 0, symbolCount = 0, stringTable = 0, stringBytes = 0;
+  std::unordered_map<std::string_view, uint64_t> functions; // names lie in the image
 };
 
 } // namespace sluice
