@@ -33,7 +33,9 @@ public:
   Value sqrt(Value x) { return make<SqrtOp>(x); }
   Value rsqrt(Value x) { return make<RsqrtOp>(x); }
   Value square(Value x) { return mul(x, x); }
-  Value scale(Value x, double factor) { return mul(x, splatLike(x, factor)); }
+  Value scale(Value x, double factor) {
+    return factor == 1 ? x : mul(x, splatLike(x, factor));
+  }
   Value shift(Value x, double summand) { return add(x, splatLike(x, summand)); }
   Value compare(Value a, llvm::StringRef predicate, Value b) {
     return make<CompareOp>(a, b, predicate);

@@ -1,0 +1,345 @@
+// Whole training steps against central differences, and what an update does to the state.
+
+#include "tests/passes/train/Models.h"
+#include "tests/passes/train/TrainFixture.h"
+
+using namespace mlir;
+using namespace sluice;
+
+namespace {
+
+Values mlpBatch() {
+  return {{"x", uniform({4, 5}, -2, 2, 50)}, {"labels", integer({4}, {0, 2, 1, 2})}};
+}
+Values cnnBatch() {
+  return {{"x", uniform({4, 2, 4, 4}, -1, 1, 50)},
+          {"labels", integer({4}, {0, 2, 1, 2})}};
+}
+Values lineBatch(std::vector<double> x, std::vector<double> labels = {0, 0, 0}) {
+  return {{"x", real({3, 1}, std::move(x))}, {"labels", real({3, 1}, std::move(labels))}};
+}
+
+TEST(Step, OfAnMlpFollowsTheGradient) {
+  TrainingSpec spec = descent("cross_entropy");
+  spec.loss.labelSmoothing = 0.1;
+  Trained trained(models::mlp, spec);
+  trained.randomize();
+  expectStepIsGradient(trained, mlpBatch());
+}
+
+TEST(Step, OfACnnWithStatisticsAndDropoutFollowsTheGradient) {
+  Trained trained(models::cnn, descent("cross_entropy"));
+  trained.randomize();
+  expectStepIsGradient(trained, cnnBatch());
+}
+
+// I14: indices are never differentiated; the table is.
+TEST(Step, OfAnEmbeddingFollowsTheGradient) {
+  Trained trained(models::embedding, descent("cross_entropy"));
+  trained.randomize();
+  Values batch{{"ids", integer({2, 3}, {4, 0, 4, 1, -1, 2})},
+               {"labels", integer({2, 3}, {1, 2, -100, 0, 4, 3})}};
+  expectStepIsGradient(trained, batch);
+  auto bounds =
+      trained.entry("step").getArgAttrOfType<DenseI64ArrayAttr>(0, "graph.bounds");
+  ASSERT_TRUE(bounds);
+  EXPECT_EQ(bounds.asArrayRef(), ArrayRef<int64_t>({-5, 4}));
+}
+
+TEST(Step, OfEveryLossFollowsTheGradient) {
+  for (const char *kind :
+       {"mse", "l1", "bce_with_logits", "sum", "nll", "cross_entropy"}) {
+    TrainingSpec spec = descent(kind);
+    spec.loss.posWeight = 3;
+    Trained trained(models::mlp, spec);
+    trained.randomize();
+    Values batch = mlpBatch();
+    if (!strcmp(kind, "mse") || !strcmp(kind, "l1") || !strcmp(kind, "bce_with_logits"))
+      batch["labels"] = uniform({4, 3}, 0, 1, 9);
+    SCOPED_TRACE(kind);
+    expectStepIsGradient(trained, batch);
+  }
+}
+
+TEST(Step, RecordsStatisticsOnceAndEvaluatesWithThem) {
+  Trained trained(models::cnn, descent("cross_entropy"));
+  ASSERT_TRUE(trained.good) << trained.errors;
+  trained.randomize();
+  trained.at("param/conv.weight").reals.assign(54, 0);
+  trained.at("param/conv.weight").reals[4] = 1; // channel 0 copies channel 0 of x
+  Values batch = cnnBatch();
+  batch["x"].reals.assign(128, 3);
+  trained.run("step", batch);
+  EXPECT_NEAR(trained.at("param/bn.running_mean").reals[0], 0.3, 1e-7);
+  EXPECT_NEAR(trained.at("param/bn.running_var").reals[0], 0.9, 1e-7);
+  const HostTensor mean = trained.at("param/bn.running_mean");
+  Values first = trained.run("eval", batch), second = trained.run("eval", batch);
+  EXPECT_EQ(trained.at("param/bn.running_mean").reals, mean.reals);
+  EXPECT_EQ(scalar(first, "loss_sum"), scalar(second, "loss_sum"));
+  EXPECT_EQ(first.at("logits").reals, trained.run("infer", batch).at("logits").reals);
+}
+
+TEST(Step, DropoutChangesWithTheUpdateAndNotInEvaluation) {
+  Trained trained(models::cnn, descent("cross_entropy"));
+  trained.randomize();
+  const graph::StateMap before = trained.state;
+  double first = scalar(trained.run("step", cnnBatch()), "loss_sum");
+  trained.state = before;
+  EXPECT_EQ(scalar(trained.run("step", cnnBatch()), "loss_sum"), first);
+  trained.state = before;
+  trained.set("control/update", 1);
+  EXPECT_NE(scalar(trained.run("step", cnnBatch()), "loss_sum"), first);
+}
+
+TEST(Step, IgnoresPadding) {
+  Trained trained(models::mlp, descent("cross_entropy"));
+  trained.randomize();
+  trained.set("control/valid", 2);
+  const graph::StateMap before = trained.state;
+  Values batch = mlpBatch();
+  Values results = trained.run("step", batch);
+  EXPECT_EQ(scalar(results, "loss_count"), 2);
+  const HostTensor moved = trained.at("param/fc1.weight");
+  trained.state = before;
+  for (int i = 10; i < 20; ++i)
+    batch["x"].reals[i] = 100 + i;
+  batch["labels"].integers[3] = 0;
+  trained.run("step", batch);
+  EXPECT_EQ(trained.at("param/fc1.weight").reals, moved.reals);
+}
+
+// A1: a mean over all samples, not a mean of means.
+TEST(Accumulation, WeighsMicroBatchesByTheirSamples) {
+  TrainingSpec spec = descent("mse");
+  spec.accumulate = 2;
+  Trained trained(models::line, spec);
+  ASSERT_TRUE(trained.good) << trained.errors;
+  trained.set("control/valid", 1);
+  trained.run("micro", lineBatch({1, 1, 1}, {0, 77, 77}));
+  trained.set("control/valid", 3);
+  trained.run("micro", lineBatch({1, 1, 1}, {1, 1, 1}));
+  trained.run("update");
+  EXPECT_NEAR(2 - trained.at("param/w").reals[0], 2.5, 1e-12);
+}
+
+// A2: a partial window is an update like any other.
+TEST(Accumulation, OfAPartialWindowIsNeitherHalvedNorLost) {
+  TrainingSpec spec = descent("sum");
+  spec.accumulate = 2;
+  Trained trained(models::line, spec);
+  for (int window : {2, 1}) {
+    double before = trained.at("param/w").reals[0];
+    for (int i = 0; i < window; ++i)
+      trained.run("micro", lineBatch({1, 0, 0}));
+    trained.run("update");
+    EXPECT_EQ(trained.at("param/w").reals[0], before - 1);
+    EXPECT_EQ(trained.at("grad/w").reals[0], 0);
+    EXPECT_EQ(trained.at("grad/count").reals[0], 0);
+  }
+}
+
+TEST(Accumulation, EqualsOneLargeBatch) {
+  TrainingSpec spec = descent("cross_entropy");
+  Trained whole(models::mlp, spec);
+  spec.accumulate = 2;
+  Trained split(models::mlp, spec);
+  whole.randomize();
+  split.randomize();
+  whole.run("step", mlpBatch());
+  split.set("control/valid", 2);
+  split.run("micro", mlpBatch());
+  Values second = mlpBatch();
+  std::rotate(second["x"].reals.begin(), second["x"].reals.begin() + 10,
+              second["x"].reals.end());
+  second["labels"].integers = {1, 2, 0, 0};
+  split.run("micro", second);
+  split.run("update");
+  for (size_t i = 0; i < 30; ++i)
+    EXPECT_NEAR(split.at("param/fc1.weight").reals[i],
+                whole.at("param/fc1.weight").reals[i], 1e-14);
+}
+
+// A7: a micro-batch whose labels are all ignored contributes exactly nothing.
+TEST(Accumulation, OfIgnoredLabelsContributesNothing) {
+  TrainingSpec spec = descent("cross_entropy");
+  spec.accumulate = 2;
+  Trained trained(models::mlp, spec); // weights 0: logits 0
+  ASSERT_TRUE(trained.good) << trained.errors;
+  Values batch = mlpBatch();
+  batch["labels"].integers = {-100, -100, -100, -100};
+  Values first = trained.run("micro", batch);
+  EXPECT_EQ(scalar(first, "loss_sum"), 0);
+  EXPECT_EQ(scalar(first, "loss_count"), 0);
+  EXPECT_EQ(trained.at("grad/fc2.weight").reals, std::vector<double>(18, 0));
+  batch["labels"].integers = {-100, 1, -100, -100};
+  Values second = trained.run("micro", batch);
+  EXPECT_NEAR(scalar(second, "loss_sum") / scalar(second, "loss_count"), 1.0986123, 1e-7);
+}
+
+TEST(Accumulation, OfNothingLeavesParametersAlone) {
+  TrainingSpec spec = descent("cross_entropy");
+  spec.accumulate = 2;
+  spec.clip = {"global_norm", 1};
+  Trained trained(models::mlp, spec);
+  trained.randomize();
+  const HostTensor before = trained.at("param/fc1.weight");
+  EXPECT_EQ(scalar(trained.run("update"), "grad_norm"), 0);
+  EXPECT_EQ(trained.at("param/fc1.weight").reals, before.reals);
+}
+
+// A5: the clip acts on the mean gradient, not on the sum.
+TEST(Clip, ActsOnTheMeanGradient) {
+  TrainingSpec spec = descent("sum");
+  spec.accumulate = 4;
+  spec.clip = {"global_norm", 1};
+  Trained trained(models::line, spec);
+  for (int i = 0; i < 4; ++i)
+    trained.run("micro", lineBatch({0.5, 0, 0}));
+  Values results = trained.run("update");
+  EXPECT_NEAR(scalar(results, "grad_norm"), 0.5, 1e-12);
+  EXPECT_NEAR(trained.at("param/w").reals[0], 1.5, 1e-12);
+}
+
+TEST(Clip, ScalesByTheNormOverAllParameters) {
+  TrainingSpec spec = descent("cross_entropy");
+  Trained plain(models::mlp, spec);
+  spec.clip = {"global_norm", 0.05};
+  Trained clipped(models::mlp, spec);
+  plain.randomize();
+  clipped.randomize();
+  const graph::StateMap before = plain.state;
+  plain.run("step", mlpBatch());
+  double norm = scalar(clipped.run("step", mlpBatch()), "grad_norm"), squares = 0;
+  for (const char *name :
+       {"param/fc1.weight", "param/fc1.bias", "param/norm.weight", "param/fc2.weight"})
+    for (size_t i = 0; i < before.lookup(name).reals.size(); ++i) {
+      double start = before.lookup(name).reals[i],
+             gradient = start - plain.at(name).reals[i];
+      squares += gradient * gradient;
+      EXPECT_NEAR(start - clipped.at(name).reals[i], gradient * 0.05 / (norm + 1e-6),
+                  1e-9)
+          << name;
+    }
+  EXPECT_NEAR(norm, std::sqrt(squares), 1e-12);
+  EXPECT_GT(norm, 0.05);
+}
+
+// A8: the mean divides by the sum of the labels' weights.
+TEST(Loss, OfClassWeightsDividesByTheirSum) {
+  TrainingSpec spec = descent("cross_entropy");
+  spec.loss.classWeights = {0.2, 0.3, 0.5};
+  Trained trained(R"(
+    graph.parameter @"param/s" : tensor<f32> "parameter" {fill = 1.0 : f64}
+    func.func @forward(%x: tensor<2x3xf32> {graph.name = "x"}) -> (tensor<2x3xf32> {graph.name = "y"}) {
+      %s = graph.read @"param/s" : tensor<f32>
+      %b = graph.broadcast %s {shape = array<i64: 2, 3>} : (tensor<f32>) -> tensor<2x3xf32>
+      %y = graph.mul %x, %b : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x3xf32>
+      return %y : tensor<2x3xf32>
+    })",
+                  spec);
+  ASSERT_TRUE(trained.good) << trained.errors;
+  Values batch{{"x", real({2, 3}, {1, 2, 3, 3, 2, 1})}, {"labels", integer({2}, {0, 1})}};
+  EXPECT_NEAR(meanLoss(trained.run("eval", batch)), 1.8076060, 1e-6);
+}
+
+TEST(Loss, OfAModelsOwnScalarIsItsMean) {
+  TrainingSpec spec = descent("output");
+  spec.loss.name = "loss";
+  Trained trained(R"(
+    graph.parameter @"param/w" : tensor<f32> "parameter" {fill = 2.0 : f64}
+    func.func @forward(%x: tensor<4xf32> {graph.name = "x"}) -> (tensor<4xf32> {graph.name = "y"}, tensor<f32> {graph.name = "loss"}) {
+      %w = graph.read @"param/w" : tensor<f32>
+      %b = graph.broadcast %w {shape = array<i64: 4>} : (tensor<f32>) -> tensor<4xf32>
+      %y = graph.mul %x, %b : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+      %sum = graph.reduce %y {kind = "sum", axes = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+      return %y, %sum : tensor<4xf32>, tensor<f32>
+    })",
+                  spec);
+  ASSERT_TRUE(trained.good) << trained.errors;
+  Values batch{{"x", real({4}, {1, 2, 3, 4})}};
+  EXPECT_NEAR(meanLoss(trained.run("eval", batch)), 20, 1e-12);
+  trained.run("step", batch);
+  EXPECT_NEAR(trained.at("param/w").reals[0], -8, 1e-12);
+  EXPECT_EQ(trained.entry("infer").getNumResults(), 1u);
+  EXPECT_TRUE((*trained.module)->hasAttr("graph.full_batches"));
+}
+
+// R7: what lies behind frozen weights still trains, with the same gradients.
+TEST(Frozen, WeightsInFrontDoNotStopTheGradient) {
+  TrainingSpec spec = descent("cross_entropy");
+  spec.frozen = {"wte"};
+  Trained trained(models::embedding, spec);
+  trained.randomize();
+  Values batch{{"ids", integer({2, 3}, {4, 0, 4, 1, 3, 2})},
+               {"labels", integer({2, 3}, {1, 2, 0, 0, 4, 3})}};
+  expectStepIsGradient(trained, batch);
+  Trained all(models::embedding, descent("cross_entropy"));
+  all.randomize();
+  trained.run("step", batch);
+  all.run("step", batch);
+  EXPECT_EQ(trained.at("param/head").reals, all.at("param/head").reals);
+  EXPECT_NE(trained.at("param/wte").reals, all.at("param/wte").reals);
+}
+
+// R7: frozen weights between the loss and trainable ones pass gradients on and get none.
+TEST(Frozen, WeightsBehindPassTheGradientOn) {
+  TrainingSpec spec = descent("cross_entropy");
+  spec.frozen = {"fc2.*", "norm.*"};
+  Trained trained(models::mlp, spec);
+  trained.randomize();
+  expectStepIsGradient(trained, mlpBatch());
+  EXPECT_FALSE(trained.state.contains("opt/fc2.weight/velocity"));
+}
+
+// C9: decay does not move what is frozen; moments exist for what trains only.
+TEST(Frozen, ParametersStayUnderDecay) {
+  TrainingSpec spec = descent("cross_entropy");
+  spec.optimizer = OptimizerSpec();
+  spec.optimizer.lr = 0.01;
+  spec.optimizer.weightDecay = 0.1;
+  spec.frozen = {"wte"};
+  Trained trained(models::embedding, spec);
+  ASSERT_TRUE(trained.good) << trained.errors;
+  trained.set("param/wte", 0.5);
+  trained.set("param/head", 0.5);
+  trained.set("control/default/bc1", 0.1);
+  trained.set("control/default/bc2", 0.001);
+  Values batch{{"ids", integer({2, 3}, {4, 0, 4, 1, 3, 2})},
+               {"labels", integer({2, 3}, {1, 2, 0, 0, 4, 3})}};
+  for (int i = 0; i < 10; ++i)
+    trained.run("step", batch);
+  EXPECT_EQ(trained.at("param/wte").reals, std::vector<double>(20, 0.5));
+  EXPECT_FALSE(trained.state.contains("opt/wte/m"));
+  EXPECT_TRUE(trained.state.contains("opt/head/m"));
+  EXPECT_NE(trained.at("param/head").reals[0], 0.5);
+}
+
+// C9, the other half: once masked, momentum does not carry a parameter on (here: frozen
+// by its group).
+TEST(Optimizer, MomentumMovesByItsVelocity) {
+  TrainingSpec spec = descent("sum");
+  spec.optimizer.momentum = 0.9;
+  spec.optimizer.lr = 0.1;
+  Trained trained(models::line, spec);
+  trained.run("step", lineBatch({1, 0, 0}));
+  EXPECT_NEAR(trained.at("param/w").reals[0], 1.9, 1e-7);
+  trained.set("control/update", 1);
+  trained.run("step", lineBatch({0, 0, 0}));
+  EXPECT_NEAR(trained.at("param/w").reals[0], 1.81, 1e-7);
+  EXPECT_NEAR(trained.at("opt/w/velocity").reals[0], 0.9, 1e-7);
+}
+
+// S7: Adam's step is the rate at any update whose corrections come from its own count.
+TEST(Optimizer, AdamResumesWithItsCount) {
+  TrainingSpec spec = descent("sum");
+  spec.optimizer.kind = "adam";
+  Trained trained(models::line, spec);
+  trained.at("opt/w/m").reals = {1 - std::pow(0.9, 10)};
+  trained.at("opt/w/v").reals = {1 - std::pow(0.999, 10)};
+  trained.set("control/default/bc1", 1 - std::pow(0.9, 11));
+  trained.set("control/default/bc2", 1 - std::pow(0.999, 11));
+  trained.run("step", lineBatch({1, 0, 0}));
+  EXPECT_NEAR(trained.at("param/w").reals[0], 1, 1e-5);
+}
+
+} // namespace
