@@ -7,6 +7,8 @@ namespace {
 constexpr int64_t kFloat = 4;
 // Coordinates are products of two such numbers plus a third: far from overflow.
 constexpr int64_t kMaxSize = int64_t{1} << 30;
+// The input gradient packs weights by position modulo the stride.
+constexpr int64_t kMaxStride = 4096;
 
 struct Sizes {
   int64_t x, w, y; ///< bytes, -1 if too large
@@ -23,6 +25,8 @@ bool checkGeometry(const ConvGeometry &g, Extents &e, Sizes &s) {
     for (int64_t v : {g.kernel[d], g.stride[d], g.dilation[d]})
       if (v < 1 || v > kMaxSize)
         return e.refuse("kernel, strides and dilations must be between 1 and 2^30");
+    if (g.stride[d] > kMaxStride)
+      return e.refuse("strides must be at most 4096");
   }
   s.xPlane = product({g.in[0], g.in[1], g.in[2], kFloat});
   s.yPlane = product({g.out[0], g.out[1], g.out[2], kFloat});

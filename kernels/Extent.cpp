@@ -2,6 +2,10 @@
 
 namespace sluice::extent {
 
+static Wide magnitude(int64_t stride) {
+  return stride < 0 ? -Wide(stride) : Wide(stride);
+}
+
 bool isCount(int64_t n) { return n >= 0 && n <= kMaxCount; }
 bool isStride(int64_t n) { return n >= 0 && n <= kMaxCount; }
 
@@ -30,16 +34,16 @@ int64_t product(std::initializer_list<int64_t> factors) {
 
 int64_t reach(const Dim *dims, int64_t rank, int64_t offset, int64_t elementBytes) {
   Wide low = offset, high = offset;
-  for (int64_t i = 0; i < rank; ++i)
-    if (dims[i].count == 0)
-      return 0;
+  bool empty = false;
   for (int64_t i = 0; i < rank; ++i) {
-    if (!isCount(dims[i].count) || dims[i].stride > kMaxCount ||
-        dims[i].stride < -kMaxCount)
+    if (!isCount(dims[i].count) || magnitude(dims[i].stride) > kMaxCount)
       return -1;
+    empty |= dims[i].count == 0;
     Wide last = Wide(dims[i].count - 1) * dims[i].stride;
     (last < 0 ? low : high) += last;
   }
+  if (empty)
+    return 0;
   Wide bytes = (high + 1) * elementBytes;
   if (low < 0 || bytes > kMaxBytes)
     return -1;
@@ -48,6 +52,34 @@ int64_t reach(const Dim *dims, int64_t rank, int64_t offset, int64_t elementByte
 
 int64_t reach(std::initializer_list<Dim> dims, int64_t elementBytes) {
   return reach(dims.begin(), static_cast<int64_t>(dims.size()), 0, elementBytes);
+}
+
+bool areDistinct(const Dim *dims, int64_t rank) {
+  // Repeatedly takes the dim of the least stride not yet spanned.
+  Wide span = 0;
+  std::vector<bool> taken(rank);
+  for (int64_t i = 0; i < rank; ++i)
+    if (dims[i].count == 0)
+      return true;
+  for (int64_t round = 0; round < rank; ++round) {
+    int64_t next = -1;
+    for (int64_t i = 0; i < rank; ++i)
+      if (!taken[i] &&
+          (next < 0 || magnitude(dims[i].stride) < magnitude(dims[next].stride)))
+        next = i;
+    taken[next] = true;
+    if (dims[next].count <= 1)
+      continue;
+    Wide stride = magnitude(dims[next].stride);
+    if (stride <= span)
+      return false;
+    span += stride * (dims[next].count - 1);
+  }
+  return true;
+}
+
+bool areDistinct(std::initializer_list<Dim> dims) {
+  return areDistinct(dims.begin(), static_cast<int64_t>(dims.size()));
 }
 
 void Extents::push(int64_t bytes, int64_t unitBytes, bool written, bool perWorker) {

@@ -34,6 +34,11 @@ int64_t product(std::initializer_list<int64_t> factors);
 int64_t reach(const Dim *dims, int64_t rank, int64_t offset, int64_t elementBytes);
 int64_t reach(std::initializer_list<Dim> dims, int64_t elementBytes);
 
+/// Whether no two indices reach the same element, so that the work is bounded by the
+/// operand. Sufficient, not necessary: each stride exceeds the span of all smaller ones.
+bool areDistinct(const Dim *dims, int64_t rank);
+bool areDistinct(std::initializer_list<Dim> dims);
+
 /// Collects the operands of a launch; any operand of -1 bytes makes it invalid.
 class Extents {
 public:

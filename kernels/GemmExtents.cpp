@@ -26,6 +26,11 @@ bool checkProduct(const GemmParams &p, Extents &e) {
     return e.refuse("'unitCols' must be a multiple of 32");
   if (!isFlag(p.accumulate))
     return e.refuse("'accumulate' must be 0 or 1");
+  if (p.k > 1 && p.aCol == 0 && p.bRow == 0)
+    return e.refuse("'aCol' and 'bRow' must not both be 0");
+  if (!areDistinct(
+          {{p.batch0, p.cBatch0}, {p.batch1, p.cBatch1}, {p.m, p.cRow}, {p.n, 1}}))
+    return e.refuse("elements of C overlap");
   return true;
 }
 
@@ -84,7 +89,7 @@ bool describeGemmSplitK(const int64_t *params, int64_t units, Extents &e) {
   GemmParams whole;
   whole.m = p.m, whole.n = p.n, whole.k = p.k;
   whole.aRow = p.aRow, whole.aCol = p.aCol, whole.bRow = p.bRow, whole.bCol = p.bCol;
-  whole.unitRows = p.unitRows, whole.unitCols = p.unitCols;
+  whole.cRow = p.n, whole.unitRows = p.unitRows, whole.unitCols = p.unitCols;
   if (!checkProduct(whole, e))
     return false;
   if (p.sliceK < 1 || !isCount(p.sliceK) || p.sliceK % gemm::kBlockK != 0)
@@ -106,6 +111,10 @@ bool describeSumSlices(const int64_t *params, int64_t units, Extents &e) {
     return e.refuse("sizes must be at least 0 and 'unitRows' at least 1");
   if (!isFlag(p.accumulate))
     return e.refuse("'accumulate' must be 0 or 1");
+  if (!areDistinct({{p.rows, p.cRow}, {p.cols, 1}}))
+    return e.refuse("elements of C overlap");
+  if (product({p.rows, p.cols}) < 0)
+    return e.refuse("sizes must have a product of at most 2^50");
   e.input(product({p.slices, p.rows, p.cols, kFloat}));
   e.output(reach({{p.rows, p.cRow}, {p.cols, 1}}, kFloat),
            p.cols <= p.cRow ? product({p.unitRows, p.cRow, kFloat}) : 0);

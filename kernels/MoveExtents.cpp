@@ -48,6 +48,8 @@ bool describeCopy(const int64_t *params, int64_t units, Extents &e) {
     in[i] = {p.dims[i], p.inStride[i]};
     out[i] = {p.dims[i], p.outStride[i]};
   }
+  if (!areDistinct(out, kMaxRank))
+    return e.refuse("elements of the result overlap");
   e.input(reach(in, kMaxRank, p.inOffset, p.elementBytes));
   e.output(reach(out, kMaxRank, p.outOffset, p.elementBytes));
   return e.done(units, copyUnits(p));
@@ -145,8 +147,8 @@ bool describeArgReduce(const int64_t *params, int64_t units, Extents &e) {
     return e.refuse("'minimum' and 'last' must be 0 or 1");
   if (!areStrides({p.xOuter, p.xAxis, p.xInner}) || product({p.outer, p.inner, 8}) < 0)
     return e.refuse(kSizeError);
-  if (p.size < 1)
-    return e.refuse("'size' must be at least 1");
+  if (p.size < 1 || (p.size > 1 && p.xAxis == 0))
+    return e.refuse("'size' and 'xAxis' must be at least 1");
   e.input(reach({{p.outer, p.xOuter}, {p.size, p.xAxis}, {p.inner, p.xInner}}, 4));
   e.output(product({p.outer, p.inner, 8}), product({p.unitElements, 8}));
   return e.done(units, argReduceUnits(p));

@@ -22,7 +22,7 @@ template <typename P> std::vector<int64_t> packParams(const P &p) {
 
 template <typename P> P unpackParams(const int64_t *params) {
   P p;
-  std::memcpy(&p, params, sizeof(P));
+  std::memcpy(static_cast<void *>(&p), params, sizeof(P));
   return p;
 }
 

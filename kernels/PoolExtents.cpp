@@ -6,7 +6,7 @@ namespace {
 
 constexpr int64_t kFloat = 4;
 constexpr int64_t kMaxSize = int64_t{1} << 30;
-constexpr int64_t kMaxPositions = int64_t{1} << 26;
+constexpr int64_t kMaxPositions = int64_t{1} << 22;
 
 struct Sizes {
   int64_t xPlane, yPlane, x, y;
@@ -20,12 +20,16 @@ bool checkPool(const PoolParams &p, Extents &e, Sizes &s) {
     for (int64_t v : {p.kernel[d], p.stride[d], p.dilation[d]})
       if (v < 1 || v > kMaxSize)
         return e.refuse("kernel, strides and dilations must be between 1 and 2^30");
+    // Rounding up lets a window start less than a stride before it would fit.
+    if (p.out[d] > 0 && (p.kernel[d] - 1) * p.dilation[d] >=
+                            p.in[d] + p.pad[d] + p.padEnd[d] + p.stride[d])
+      return e.refuse("the kernel must fit into x with its pads");
   }
   // No operand bounds the kernel, and its positions are walked: refuse what would run for
   // ever.
   int64_t positions = product({p.kernel[0], p.kernel[1], p.kernel[2]});
   if (positions < 0 || positions > kMaxPositions)
-    return e.refuse("the kernel must have at most 2^26 positions");
+    return e.refuse("the kernel must have at most 2^22 positions");
   if (!isFlag(p.countIncludePad))
     return e.refuse("'countIncludePad' must be 0 or 1");
   s.xPlane = product({p.in[0], p.in[1], p.in[2], kFloat});

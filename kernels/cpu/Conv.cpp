@@ -77,14 +77,27 @@ private:
   }
 };
 
-/// Calls body(rest) for every class of positions of the input gradient.
+/// Calls body(rest) for every class of positions of the input gradient, or only for those
+/// that any kernel position reaches.
 template <typename Body>
-SLUICE_INLINE void forEachClass(const ConvGeometry &g, Body body) {
-  int64_t rest[3];
-  for (rest[0] = 0; rest[0] < least(g.stride[0], g.in[0]); ++rest[0])
-    for (rest[1] = 0; rest[1] < least(g.stride[1], g.in[1]); ++rest[1])
-      for (rest[2] = 0; rest[2] < least(g.stride[2], g.in[2]); ++rest[2])
-        body(rest);
+SLUICE_INLINE void forEachClass(const ConvGeometry &g, bool reachedOnly, Body body) {
+  auto skip = [&](int d, int64_t rest) {
+    return reachedOnly && inputGradAxis(g, d, rest).taps == 0;
+  };
+  int64_t rest[3], classes[3];
+  for (int d = 0; d < 3; ++d)
+    classes[d] = least(g.stride[d], g.in[d]);
+  for (rest[0] = 0; rest[0] < classes[0]; ++rest[0]) {
+    if (skip(0, rest[0]))
+      continue;
+    for (rest[1] = 0; rest[1] < classes[1]; ++rest[1]) {
+      if (skip(1, rest[1]))
+        continue;
+      for (rest[2] = 0; rest[2] < classes[2]; ++rest[2])
+        if (!skip(2, rest[2]))
+          body(rest);
+    }
+  }
 }
 
 /// Calls body(group, first, last, target) for the groups of channels [first, last) of one
@@ -113,6 +126,8 @@ void convForward(void *const *buffers, const int64_t *params, int64_t begin, int
   Gather gather = forwardGather(g);
   int64_t cg = g.c / g.groups, mg = g.m / g.groups, k = cg * volume(g.kernel);
   int64_t inSize = volume(g.in), outSize = volume(g.out), blocks = g.m / p.unitChannels;
+  if (outSize == 0)
+    return;
   int64_t packedGroup = ceilDiv(mg, kTileRows) * kTileRows * k;
   for (int64_t u = begin; u < end; ++u) {
     int64_t image = u / blocks, channel = u % blocks * p.unitChannels;
@@ -142,11 +157,13 @@ void convInputGrad(void *const *buffers, const int64_t *params, int64_t begin,
        *workspace = static_cast<float *>(buffers[3]);
   int64_t cg = g.c / g.groups, mg = g.m / g.groups;
   int64_t inSize = volume(g.in), outSize = volume(g.out), blocks = g.c / p.unitChannels;
+  if (inSize == 0)
+    return;
   int64_t padded = ceilDiv(cg, kTileRows) * kTileRows;
   for (int64_t u = begin; u < end; ++u) {
     int64_t image = u / blocks, channel = u % blocks * p.unitChannels;
     int64_t tapsBefore = 0;
-    forEachClass(g, [&](const int64_t(&rest)[3]) {
+    forEachClass(g, false, [&](const int64_t(&rest)[3]) {
       Gather gather = inputGradGather(g, rest);
       forEachGroup(channel, channel + p.unitChannels, cg,
                    [&](int64_t group, int64_t first, int64_t last, int64_t target) {
@@ -173,6 +190,8 @@ void convPackWeights(void *const *buffers, const int64_t *params, int64_t begin,
   const ConvGeometry &g = p.g;
   int64_t mg = g.m / g.groups, k = g.c / g.groups * volume(g.kernel);
   int64_t panels = ceilDiv(mg, kTileRows);
+  if (k == 0)
+    return;
   for (int64_t u = begin; u < end; ++u) {
     int64_t group = u / panels, r = u % panels * kTileRows;
     packPanel<kTileRows>(static_cast<const float *>(buffers[0]) + (group * mg + r) * k, k,
@@ -190,10 +209,12 @@ void convPackWeightsForGrad(void *const *buffers, const int64_t *params, int64_t
   auto *packed = static_cast<float *>(buffers[1]);
   int64_t cg = g.c / g.groups, mg = g.m / g.groups, kernel = volume(g.kernel);
   int64_t panels = ceilDiv(cg, kTileRows);
+  if (mg == 0)
+    return;
   for (int64_t u = begin; u < end; ++u) {
     int64_t group = u / panels, panel = u % panels, c = panel * kTileRows;
     int64_t rows = least(kTileRows, cg - c), tapsBefore = 0;
-    forEachClass(g, [&](const int64_t(&rest)[3]) {
+    forEachClass(g, true, [&](const int64_t(&rest)[3]) {
       Gather gather = inputGradGather(g, rest);
       const Axis *a = gather.axis;
       int64_t taps = gather.taps();

@@ -80,6 +80,8 @@ void depthwiseForward(void *const *buffers, const int64_t *params, int64_t begin
                       int64_t end, int64_t) {
   auto g = readParams<DepthwiseParams>(params).g;
   int64_t outSize = volume(g.out), inSize = volume(g.in), taps = volume(g.kernel);
+  if (outSize == 0)
+    return;
   for (int64_t u = begin; u < end; ++u) {
     int64_t m = u % g.m, c = m / (g.m / g.c);
     auto *x = static_cast<const float *>(buffers[0]) + (u / g.m * g.c + c) * inSize;
@@ -101,6 +103,8 @@ void depthwiseInputGrad(void *const *buffers, const int64_t *params, int64_t beg
   auto g = readParams<DepthwiseParams>(params).g;
   int64_t outSize = volume(g.out), inSize = volume(g.in), taps = volume(g.kernel);
   int64_t per = g.m / g.c;
+  if (inSize == 0)
+    return;
   for (int64_t u = begin; u < end; ++u) {
     auto *dx = static_cast<float *>(buffers[2]) + u * inSize;
     for (int64_t i = 0; i < inSize; ++i)
@@ -134,7 +138,7 @@ void depthwiseWeightGrad(void *const *buffers, const int64_t *params, int64_t be
         one.pad[d] = g.pad[d] - k[d] * g.dilation[d];
       }
       float lanes[16] = {};
-      for (int64_t n = 0; n < g.n; ++n) {
+      for (int64_t n = 0; n < g.n && outSize > 0; ++n) {
         auto *x =
             static_cast<const float *>(buffers[0]) + (n * g.c + m / (g.m / g.c)) * inSize;
         auto *dy = static_cast<const float *>(buffers[1]) + (n * g.m + m) * outSize;

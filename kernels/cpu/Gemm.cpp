@@ -70,6 +70,8 @@ bool isSkinny(int64_t m, int64_t n) { return n < 8 && m >= kTileCols; }
 void multiplyRows(const GemmParams &p, const float *a, const float *b, bool packed,
                   float *c, int64_t first, int64_t last, int64_t j0, int64_t j1,
                   float *workspace) {
+  if (p.n == 0)
+    return;
   for (int64_t r = first; r < last;) {
     int64_t batch = r / p.m, i = r % p.m, b0 = batch / p.batch1, b1 = batch % p.batch1;
     int64_t rows = least(p.m - i, last - r);
@@ -126,6 +128,8 @@ void gemmPackB(void *const *buffers, const int64_t *params, int64_t begin, int64
                int64_t) {
   auto p = readParams<GemmPackBParams>(params);
   int64_t panels = ceilDiv(p.n, kTileCols);
+  if (p.k == 0)
+    return;
   for (int64_t u = begin; u < end; ++u) {
     int64_t batch = u / panels, j = u % panels * kTileCols;
     const float *from = static_cast<const float *>(buffers[0]) +
@@ -163,6 +167,8 @@ void sumSlices(void *const *buffers, const int64_t *params, int64_t begin, int64
   auto p = readParams<SumSlicesParams>(params);
   auto *from = static_cast<const float *>(buffers[0]);
   int64_t size = p.rows * p.cols;
+  if (size == 0)
+    return;
   for (int64_t r = begin * p.unitRows; r < least(end * p.unitRows, p.rows); ++r) {
     float *c = static_cast<float *>(buffers[1]) + r * p.cRow;
     for (int64_t j = 0; j < p.cols; ++j) {

@@ -40,6 +40,8 @@ void gatherElementLines(const GatherElementsParams &p, const T *x, const Indices
   int64_t width = p.dims[kLast], lines = 1;
   for (int64_t d = 0; d < kLast; ++d)
     lines *= p.dims[d];
+  if (width == 0)
+    return;
   int64_t step = p.axis == kLast ? 0 : p.xStride[kLast];
   for (int64_t line = begin * p.unitRows; line < least(end * p.unitRows, lines); ++line) {
     const T *from = x + offsetOf(line, kLast, p.axis, p.dims, p.xStride);
@@ -63,6 +65,8 @@ template <bool Add, typename T>
 void scatterLines(const ScatterElementsParams &p, const Indices &indices,
                   const T *updates, T *y, int64_t begin, int64_t end) {
   int64_t dims[kMaxRank], strides[kMaxRank];
+  if (p.dims[p.axis] == 0)
+    return;
   contiguous(p.dims, strides);
   for (int64_t d = 0; d < kMaxRank; ++d)
     dims[d] = d == p.axis ? 1 : p.dims[d];
@@ -102,6 +106,8 @@ void gather(void *const *buffers, const int64_t *params, int64_t begin, int64_t 
           last = least(end * p.unitRows, p.outer * p.count);
   auto *x = static_cast<const uint8_t *>(buffers[0]);
   auto *y = static_cast<uint8_t *>(buffers[2]);
+  if (rowBytes == 0)
+    return;
   for (int64_t row = begin * p.unitRows; row < last; ++row) {
     int64_t i = indices[row % p.count];
     if (i < 0)
@@ -127,6 +133,8 @@ void scatterAdd(void *const *buffers, const int64_t *params, int64_t begin, int6
   auto p = readParams<ScatterAddParams>(params);
   Indices indices{buffers[0], p.indexBytes, p.axis};
   int64_t blocks = ceilDiv(p.inner, p.unitCols);
+  if (p.axis == 0)
+    return;
   for (int64_t u = begin; u < end; ++u) {
     int64_t outer = u / blocks, col = u % blocks * p.unitCols;
     int64_t cols = least(p.unitCols, p.inner - col);

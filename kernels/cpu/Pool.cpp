@@ -45,26 +45,31 @@ SLUICE_INLINE int64_t countOf(const PoolParams &p, int d, int64_t o) {
 /// Calls body(x row + shift, first output of the y row, columns) for every kernel
 /// position and row of outputs with x inside; positions in order, then rows.
 template <typename Body> SLUICE_INLINE void forEachRow(const PoolParams &p, Body body) {
-  int64_t k[3];
-  for (k[0] = 0; k[0] < p.kernel[0]; ++k[0])
-    for (k[1] = 0; k[1] < p.kernel[1]; ++k[1])
+  int64_t k[3], shift[3];
+  Range r[3];
+  auto enter = [&](int d) {
+    shift[d] = k[d] * p.dilation[d] - p.pad[d];
+    r[d] = outputsInside(p, d, shift[d]);
+    return r[d].low < r[d].high;
+  };
+  for (k[0] = 0; k[0] < p.kernel[0]; ++k[0]) {
+    if (!enter(0))
+      continue;
+    for (k[1] = 0; k[1] < p.kernel[1]; ++k[1]) {
+      if (!enter(1))
+        continue;
       for (k[2] = 0; k[2] < p.kernel[2]; ++k[2]) {
-        int64_t shift[3];
-        Range r[3];
-        for (int d = 0; d < 3; ++d) {
-          shift[d] = k[d] * p.dilation[d] - p.pad[d];
-          r[d] = outputsInside(p, d, shift[d]);
-        }
-        if (r[2].low >= r[2].high)
+        if (!enter(2))
           continue;
         for (int64_t o0 = r[0].low; o0 < r[0].high; ++o0)
           for (int64_t o1 = r[1].low; o1 < r[1].high; ++o1) {
-            int64_t x =
-                ((o0 * p.stride[0] + shift[0]) * p.in[1] + o1 * p.stride[1] + shift[1]) *
-                p.in[2];
-            body(x + shift[2] + r[2].low * p.stride[2], o0, o1, r[2]);
+            int64_t row =
+                (o0 * p.stride[0] + shift[0]) * p.in[1] + o1 * p.stride[1] + shift[1];
+            body(row * p.in[2] + shift[2] + r[2].low * p.stride[2], o0, o1, r[2]);
           }
       }
+    }
+  }
 }
 
 SLUICE_INLINE bool wins(float v, float best) { return v > best || v != v; }
@@ -117,6 +122,8 @@ void maxPool(void *const *buffers, const int64_t *params, int64_t begin, int64_t
              int64_t) {
   auto p = readParams<PoolParams>(params);
   int64_t inSize = volume(p.in), outSize = volume(p.out);
+  if (outSize == 0)
+    return;
   for (int64_t u = begin; u < end; ++u) {
     auto *x = static_cast<const float *>(buffers[0]) + u * inSize;
     auto *y = static_cast<float *>(buffers[1]) + u * outSize;
@@ -132,6 +139,8 @@ void maxPoolGrad(void *const *buffers, const int64_t *params, int64_t begin, int
                  int64_t) {
   auto p = readParams<PoolParams>(params);
   int64_t inSize = volume(p.in), outSize = volume(p.out);
+  if (inSize == 0)
+    return;
   for (int64_t u = begin; u < end; ++u) {
     auto *x = static_cast<const float *>(buffers[0]) + u * inSize;
     auto *dy = static_cast<const float *>(buffers[1]) + u * outSize;
@@ -157,6 +166,8 @@ void avgPool(void *const *buffers, const int64_t *params, int64_t begin, int64_t
              int64_t) {
   auto p = readParams<PoolParams>(params);
   int64_t inSize = volume(p.in), outSize = volume(p.out), step = p.stride[2];
+  if (outSize == 0)
+    return;
   for (int64_t u = begin; u < end; ++u) {
     auto *x = static_cast<const float *>(buffers[0]) + u * inSize;
     auto *y = static_cast<float *>(buffers[1]) + u * outSize;
@@ -182,6 +193,8 @@ void avgPoolGrad(void *const *buffers, const int64_t *params, int64_t begin, int
                  int64_t) {
   auto p = readParams<PoolParams>(params);
   int64_t inSize = volume(p.in), outSize = volume(p.out), step = p.stride[2];
+  if (inSize == 0)
+    return;
   for (int64_t u = begin; u < end; ++u) {
     auto *dy = static_cast<const float *>(buffers[0]) + u * outSize;
     auto *dx = static_cast<float *>(buffers[1]) + u * inSize;

@@ -44,6 +44,8 @@ void argReduce(void *const *buffers, const int64_t *params, int64_t begin, int64
 void cumsum(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
             int64_t) {
   auto p = readParams<CumsumParams>(params);
+  if (p.size == 0)
+    return;
   int64_t last = least(end * p.unitLines, p.outer * p.inner);
   for (int64_t line = begin * p.unitLines; line < last; ++line) {
     int64_t first = line / p.inner * p.size * p.inner + line % p.inner;

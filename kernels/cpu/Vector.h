@@ -39,7 +39,7 @@ SLUICE_INLINE int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 template <typename P> SLUICE_INLINE P readParams(const int64_t *params) {
   P p;
-  std::memcpy(&p, params, sizeof(P));
+  std::memcpy(static_cast<void *>(&p), params, sizeof(P));
   return p;
 }
 
