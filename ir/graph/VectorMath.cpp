@@ -176,7 +176,7 @@ Value VectorMath::tanh(Value x) {
   Value q = polynomial(z, {1.19825839466702e-06, 1.18534705686654e-04,
                            2.26843463243900e-03, 4.89352518554385e-03});
   Value y = div(mul(x, p), q);
-  y = saturate(*this, x, y, 7.90531110763549805);
+  y = saturate(*this, x, y, 7.99881172180175781);
   return select(less(abs(x), 0.0004), x, y);
 }
 

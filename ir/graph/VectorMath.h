@@ -44,10 +44,10 @@ public:
 
   Value exp(Value x);      // <= 0.9 ulp; results below 2^-126 are 0
   Value log(Value x);      // <= 0.9 ulp, denormals too
-  Value tanh(Value x);     // <= 4.5 ulp
+  Value tanh(Value x);     // <= 4.6 ulp
   Value sigmoid(Value x);  // <= 2.5 ulp
-  Value erf(Value x);      // <= 4 ulp
-  Value sin(Value x);      // <= 1 ulp up to |x| = 2^51, NaN beyond
+  Value erf(Value x);      // <= 7 ulp (4e-7)
+  Value sin(Value x);      // <= 1.5 ulp up to |x| = 2^51, NaN beyond
   Value cos(Value x);      // as sin
   Value atan(Value x);     // <= 3 ulp
   Value rsqrt(Value x);    // 1 / sqrt(x), both rounded
