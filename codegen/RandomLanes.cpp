@@ -11,58 +11,46 @@ using namespace sluice;
 namespace {
 using Words = std::array<Value, 4>;
 
-/// The bijection on `width` counters at once, each word a vector of i32.
+/// The bijection on `width` counters at once. A word is the lower half of an i64 lane
+/// with nothing above it, so that a product is one instruction.
 class Philox {
 public:
   Philox(ImplicitLocOpBuilder &builder, int64_t width)
-      : b(builder), word(VectorType::get({width}, b.getI32Type())),
-        wide(VectorType::get({width}, b.getI64Type())) {}
+      : b(builder), type(VectorType::get({width}, b.getI64Type())),
+        narrow(VectorType::get({width}, b.getI32Type())) {}
 
-  Value splat(uint32_t value) {
+  Value splat(int64_t value) {
     return b.create<arith::ConstantOp>(
-        DenseElementsAttr::get(word, b.getI32IntegerAttr(static_cast<int32_t>(value))));
+        DenseElementsAttr::get(type, b.getI64IntegerAttr(value)));
   }
-  /// The low 32 bits of an i64 scalar, in all lanes.
-  Value lowWord(Value scalar) {
-    return b.create<vector::BroadcastOp>(
-        word, b.create<arith::TruncIOp>(b.getI32Type(), scalar));
-  }
-  Value highWord(Value scalar) {
-    Value shift = b.create<arith::ConstantIntOp>(32, 64);
-    return lowWord(b.create<arith::ShRUIOp>(scalar, shift));
-  }
+  Value lowWord(Value lanes) { return b.create<arith::AndIOp>(lanes, splat(0xffffffff)); }
+  Value highWord(Value lanes) { return b.create<arith::ShRUIOp>(lanes, splat(32)); }
+  Value broadcast(Value scalar) { return b.create<vector::BroadcastOp>(type, scalar); }
 
-  Words run(Words counter, const RandomKeyScalars &key) {
-    Value key0 = lowWord(key.seed), key1 = highWord(key.seed);
+  /// Four random words for each counter, as i32.
+  Words run(Words counter, Value seed) {
+    Value key0 = lowWord(broadcast(seed)), key1 = highWord(broadcast(seed));
     for (int round = 0; round < 10; ++round) {
-      auto [high0, low0] = multiply(0xD2511F53u, counter[0]);
-      auto [high1, low1] = multiply(0xCD9E8D57u, counter[2]);
-      counter = {exclusiveOr(high1, counter[1], key0), low1,
-                 exclusiveOr(high0, counter[3], key1), low0};
-      key0 = b.create<arith::AddIOp>(key0, splat(0x9E3779B9u));
-      key1 = b.create<arith::AddIOp>(key1, splat(0xBB67AE85u));
+      Value first = b.create<arith::MulIOp>(counter[0], splat(0xD2511F53));
+      Value second = b.create<arith::MulIOp>(counter[2], splat(0xCD9E8D57));
+      counter = {exclusiveOr(highWord(second), counter[1], key0), lowWord(second),
+                 exclusiveOr(highWord(first), counter[3], key1), lowWord(first)};
+      key0 = lowWord(b.create<arith::AddIOp>(key0, splat(0x9E3779B9)));
+      key1 = lowWord(b.create<arith::AddIOp>(key1, splat(0xBB67AE85)));
     }
+    for (Value &word : counter)
+      word = b.create<arith::TruncIOp>(narrow, word);
     return counter;
   }
 
 private:
-  std::pair<Value, Value> multiply(uint32_t factor, Value x) {
-    auto constant = [&](int64_t value) {
-      return b.create<arith::ConstantOp>(
-          DenseElementsAttr::get(wide, b.getI64IntegerAttr(value)));
-    };
-    Value product =
-        b.create<arith::MulIOp>(b.create<arith::ExtUIOp>(wide, x), constant(factor));
-    Value high = b.create<arith::ShRUIOp>(product, constant(32));
-    return {b.create<arith::TruncIOp>(word, high),
-            b.create<arith::TruncIOp>(word, product)};
-  }
   Value exclusiveOr(Value x, Value y, Value z) {
-    return b.create<arith::XOrIOp>(b.create<arith::XOrIOp>(x, y), z);
+    // The first two depend on the round before last only.
+    return b.create<arith::XOrIOp>(x, b.create<arith::XOrIOp>(y, z));
   }
 
   ImplicitLocOpBuilder &b;
-  VectorType word, wide;
+  VectorType type, narrow;
 };
 
 /// The upper 24 bits as a fraction: exact.
@@ -82,13 +70,15 @@ Value sluice::emitRandomRun(LaneBuilder &lanes, const RandomKeyScalars &key, Val
                             Value element) {
   ImplicitLocOpBuilder &b = lanes.b;
   Philox philox(b, 4);
-  Value first = philox.lowWord(b.create<arith::ShRUIOp>(element, lanes.constant(2)));
+  Value first = philox.broadcast(b.create<arith::ShRUIOp>(element, lanes.constant(2)));
   auto steps = DenseIntElementsAttr::get(cast<VectorType>(first.getType()),
-                                         ArrayRef<int32_t>{0, 1, 2, 3});
+                                         ArrayRef<int64_t>{0, 1, 2, 3});
   Value counter = b.create<arith::AddIOp>(first, b.create<arith::ConstantOp>(steps));
-  Words words = philox.run({counter, philox.lowWord(sample), philox.lowWord(key.update),
-                            philox.splat(static_cast<uint32_t>(key.id))},
-                           key);
+  Words words =
+      philox.run({philox.lowWord(counter), philox.lowWord(philox.broadcast(sample)),
+                  philox.lowWord(philox.broadcast(key.update)),
+                  philox.splat(static_cast<uint32_t>(key.id))},
+                 key.seed);
   // Word j of counter i is element 4 * i + j.
   SmallVector<int64_t> zip = {0, 4, 1, 5, 2, 6, 3, 7};
   SmallVector<int64_t> zipPairs = {0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15};
@@ -101,16 +91,12 @@ Value sluice::emitRandomLanes(LaneBuilder &lanes, const RandomKeyScalars &key,
                               Value samples, Value elements) {
   ImplicitLocOpBuilder &b = lanes.b;
   Philox philox(b, LaneBuilder::lanes);
-  VectorType wordType = lanes.vectorType(b.getI32Type());
-  auto constant = [&](int64_t value) {
-    return lanes.splat(b.getI64IntegerAttr(value), b.getI64Type());
-  };
-  Value counter = b.create<arith::TruncIOp>(
-      wordType, b.create<arith::ShRUIOp>(elements, constant(2)));
-  Value sampleWord = b.create<arith::TruncIOp>(wordType, samples);
-  Words words = philox.run({counter, sampleWord, philox.lowWord(key.update),
+  auto constant = [&](int64_t value) { return philox.splat(value); };
+  Value counter = b.create<arith::ShRUIOp>(elements, constant(2));
+  Words words = philox.run({philox.lowWord(counter), philox.lowWord(samples),
+                            philox.lowWord(philox.broadcast(key.update)),
                             philox.splat(static_cast<uint32_t>(key.id))},
-                           key);
+                           key.seed);
   Value position = b.create<arith::AndIOp>(elements, constant(3));
   Value chosen = words[0];
   for (int64_t i = 1; i < 4; ++i) {

@@ -169,7 +169,7 @@ void RegionWalk::walkColumns(const Pass &pass, Value row, Accumulators &accumula
   auto emitVector = [&](Value column, int64_t count, int64_t turn, Accumulators &all) {
     Point point{row, column, count};
     if (prefetches)
-      values.prefetchNextUnit(point);
+      values.prefetch(point, domain.columns());
     Accumulators own;
     for (size_t i = 0; i < reductions; ++i)
       own.push_back(all[i * turns + turn]);

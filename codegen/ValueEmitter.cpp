@@ -289,7 +289,7 @@ void ValueEmitter::storeUnitOutputs() {
         storeOutput(i, value(output, point), point);
 }
 
-void ValueEmitter::prefetchNextUnit(Point &point) {
+void ValueEmitter::prefetch(Point &point, int64_t distance) {
   llvm::SmallDenseSet<Value> done;
   for (Operation *op : ops)
     for (OpOperand &use : op->getOpOperands()) {
@@ -299,8 +299,8 @@ void ValueEmitter::prefetchNextUnit(Point &point) {
           leaf->second.shape != domain.allDims() || !done.insert(use.get()).second)
         continue;
       Type element = graph::tensorType(use.get()).getElementType();
-      Value next = b.create<arith::AddIOp>(elementIndex(leaf->second.shape, point),
-                                           lanes.constant(domain.columns()));
-      lanes.prefetch(lanes.address(buffers[number->second], next, element));
+      Value ahead = b.create<arith::AddIOp>(elementIndex(leaf->second.shape, point),
+                                            lanes.constant(distance));
+      lanes.prefetch(lanes.address(buffers[number->second], ahead, element));
     }
 }

@@ -50,8 +50,9 @@ public:
   /// or computed before.
   void store(llvm::ArrayRef<Value> values, Point &point);
   void storeUnitOutputs();
-  /// Prefetches, for the unit after this one, what the first pass reads.
-  void prefetchNextUnit(Point &point);
+  /// Prefetches from all inputs of full shape what lies `distance` elements after the
+  /// point.
+  void prefetch(Point &point, int64_t distance);
 
   int vectorsPerUnit() const { return static_cast<int>(unitPoints.size()); }
 
