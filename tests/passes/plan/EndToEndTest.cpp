@@ -1,4 +1,5 @@
-// Whole training steps: the plan in the runtime against the same graph in the interpreter, in double precision.
+// Whole training steps: the plan in the runtime against the same graph in the
+// interpreter, in double precision.
 
 #include "tests/passes/plan/PlanFixture.h"
 #include "tests/passes/train/Models.h"
@@ -78,7 +79,8 @@ void expectTrainsLikeInterpreter(const std::string &model, const TrainingSpec &s
       trained.run("update");
     StepResult result = running.step(inputs, step * batch);
     double loss = scalar(expected, "loss_sum");
-    ASSERT_NEAR(result.lossSum, loss, tolerance * (1 + std::abs(loss))) << "step " << step;
+    ASSERT_NEAR(result.lossSum, loss, tolerance * (1 + std::abs(loss)))
+        << "step " << step;
     ASSERT_EQ(result.lossCount, scalar(expected, "loss_count"));
     ASSERT_NO_FATAL_FAILURE(expectSameState(trained, *running.session, tolerance))
         << "step " << step;

@@ -1,5 +1,6 @@
 #pragma once
-// Compiles a small model to a plan file, trains it in the runtime and, beside it, in the interpreter.
+// Compiles a small model to a plan file, trains it in the runtime and, beside it, in the
+// interpreter.
 
 #include "codegen/Compile.h"
 #include "runtime/Schedule.h"
