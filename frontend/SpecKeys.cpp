@@ -35,6 +35,8 @@ const SpecKey kKeys[] = {
     {"loss.name", K::String, kReady, "kind output: the model's scalar loss"},
     {"loss.ignore_index", K::Integer, kReady,
      "label that counts for nothing; default -100"},
+    {"loss.class_axis", K::Integer, kReady,
+     "dimension of the logits that counts classes; default the last up to rank 3, else 1"},
     {"loss.class_weights", K::List, kReady, "one weight per class"},
     {"loss.label_smoothing", K::Number, kReady, "default 0"},
     {"loss.pos_weight", K::Number, kReady,

@@ -311,6 +311,8 @@ void Reader::readLoss(const YAML::Node &node) {
   read(node, "labels", loss.labels, "a name");
   read(node, "name", loss.name, "a name");
   read(node, "ignore_index", loss.ignoreIndex, "an integer");
+  if (node["class_axis"])
+    read(node, "class_axis", loss.classAxis.emplace(), "an integer");
   read(node, "class_weights", loss.classWeights, "a list of numbers");
   number(node, "label_smoothing", loss.labelSmoothing, 0, 1);
   number(node, "pos_weight", loss.posWeight, 0, 1e30);

@@ -15,10 +15,10 @@ def AssignGroups : SpecPass<"assign-groups", "createAssignGroups"> {
   let summary = "Decides which parameters train and with which optimizer options";
   let description = [{
     Matches the names of the parameters against `trainable`, `frozen` and `parameter_groups` (later ones win). Parameters with the same options form
-    a group, which gets its scalars `control/GROUP/lr`, `bc1` and `bc2`; the groups are listed in the module's `graph.groups`.
+    a group; the groups and their options are listed in the module's `graph.groups`, and later passes look nowhere else.
 
     ```mlir
-    graph.parameter @"param/w" : tensor<2xf32> "parameter" {trainable}
+    graph.parameter @"param/w" : tensor<2xf32> "parameter"
     // becomes, in the group without overrides
     graph.parameter @"param/w" : tensor<2xf32> "parameter" {group = "default", trainable}
     ```

@@ -11,19 +11,16 @@ using namespace mlir;
 namespace sluice {
 
 void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
-  // What trains must be known before gradients are built: they are built for nothing
-  // else.
+  // What trains comes first: gradients are built for nothing else.
   passes.addPass(createAssignGroups(spec));
-  // The loss comes before the entries part, so that @step and @eval compute the same one.
+  // The loss comes before entries are split off, so that step and eval share it.
   passes.addPass(createBuildLoss(spec));
   passes.addPass(createBuildBackward(spec));
   // The update sees sums of gradients: it divides once, after all micro-batches.
   passes.addPass(createBuildUpdate(spec));
-  // Evaluation is built from the untouched @forward, so no gradient code can leak into
-  // it.
+  // Evaluation is built from @forward, which no gradient code has touched.
   passes.addPass(createBuildEntries(spec));
-  // Gradients repeat forward expressions and leave unused ones: clean once, before
-  // anything is priced.
+  // Gradients repeat forward expressions and leave unused ones.
   passes.addPass(createCSEPass());
   passes.addPass(createCanonicalizerPass());
   passes.addPass(createCSEPass());

@@ -52,14 +52,12 @@ int main(int argc, char **argv) {
   mlir::registerCSEPass();
   mlir::registerCanonicalizerPass();
   mlir::PassPipelineRegistration<> train(
-      "train", "The train stage",
+      "train", "the train stage",
       [](mlir::OpPassManager &passes) { buildTrainPipeline(passes, commandLineSpec()); });
   mlir::PassPipelineRegistration<> regions(
-      "regions", "The regions stage",
-      [](mlir::OpPassManager &passes) { buildRegionPipeline(passes); });
-  mlir::PassPipelineRegistration<> plan(
-      "plan", "The plan stage",
-      [](mlir::OpPassManager &passes) { buildPlanPipeline(passes); });
+      "regions", "the regions stage",
+      [](mlir::OpPassManager &passes) { buildRegionPipeline(passes, /*fuse=*/true); });
+  mlir::PassPipelineRegistration<> plan("plan", "the plan stage", buildPlanPipeline);
   auto [input, output] =
       mlir::registerAndParseCLIOptions(argc, argv, "Sluice's pass driver\n", registry);
   if (!loadSpec())

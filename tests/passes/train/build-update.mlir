@@ -1,0 +1,33 @@
+// RUN: sluice-opt --spec %S/inputs/train.yaml --build-update %s | FileCheck %s
+// RUN: sluice-opt --spec %S/inputs/train.yaml --set accumulate=2 --build-update %s | FileCheck %s --check-prefix=MICRO
+
+module attributes {graph.groups = [{name = "default", lr = 0.1 : f64, momentum = 0.9 : f64, dampening = 0.0 : f64, weight_decay = 0.0 : f64, members = ["param/w"]}]} {
+  graph.parameter @"param/w" : tensor<3xf32> "parameter" {group = "default", trainable}
+  // CHECK: graph.parameter @"opt/w/velocity" : tensor<3xf32> "moment" {group = "default"}
+  // CHECK-LABEL: func.func @step
+  // CHECK-SAME: %[[G:[a-z0-9]+]]: tensor<3xf32>
+  // CHECK-SAME: %[[N:[a-z0-9]+]]: tensor<f32>
+  // The sum is divided once, by the count, before the optimizer sees it.
+  // CHECK: %[[INV:.*]] = graph.div
+  // CHECK: %[[SAFE:.*]] = graph.select %{{.*}}, %[[INV]]
+  // CHECK: %[[SPREAD:.*]] = graph.broadcast %[[SAFE]]
+  // CHECK: %[[MEAN:.*]] = graph.mul %[[G]], %[[SPREAD]]
+  // CHECK: %[[NEW:.*]], %[[V:.*]] = graph.sgd %{{.*}}, %[[MEAN]],
+  // CHECK: graph.write @"param/w", %[[NEW]]
+  // CHECK: graph.write @"opt/w/velocity", %[[V]]
+  func.func @step(%g: tensor<3xf32> {graph.name = "g"}, %n: tensor<f32> {graph.name = "n"}) -> (tensor<f32> {graph.name = "loss_sum"}, tensor<f32> {graph.name = "loss_count"}, tensor<3xf32> {graph.name = "grad/w"}) {
+    return %n, %n, %g : tensor<f32>, tensor<f32>, tensor<3xf32>
+  }
+  // MICRO-LABEL: func.func @micro
+  // MICRO-SAME: %[[G:[a-z0-9]+]]: tensor<3xf32>
+  // MICRO: %[[ACC:.*]] = graph.read @"grad/w"
+  // MICRO: %[[SUM:.*]] = graph.add %[[ACC]], %[[G]]
+  // MICRO: graph.write @"grad/w", %[[SUM]]
+  // MICRO-LABEL: func.func @update()
+  // MICRO: graph.write @"param/w"
+  // MICRO: %[[ZERO:.*]] = graph.constant dense<0.000000e+00> : tensor<3xf32>
+  // MICRO: graph.write @"grad/w", %[[ZERO]]
+  func.func @micro(%g: tensor<3xf32> {graph.name = "g"}, %n: tensor<f32> {graph.name = "n"}) -> (tensor<f32> {graph.name = "loss_sum"}, tensor<f32> {graph.name = "loss_count"}, tensor<3xf32> {graph.name = "grad/w"}) {
+    return %n, %n, %g : tensor<f32>, tensor<f32>, tensor<3xf32>
+  }
+}
