@@ -51,11 +51,18 @@ int64_t rowsPerUnit(const GemmParams &p) {
   return std::clamp<int64_t>(roundUp(ceilDiv(p.m * batches, 8), 12), 12, 48);
 }
 
+/// B this large is not packed as a whole: 32 MB.
+constexpr int64_t kMaxPacked = int64_t{1} << 23;
+
 /// Chunks of up to 288 rows whose C stays in cache, but enough of them to share out.
+/// Where B is packed by each chunk again, they are few and large.
 int64_t rowChunk(const GemmParams &p, int64_t units) {
-  int64_t rows =
-      std::min<int64_t>(gemm::kBlockRows, (int64_t{1} << 18) / std::max<int64_t>(p.n, 1));
-  return std::max<int64_t>(1, std::min(rows / p.unitRows, units / 8));
+  int64_t rows = gemm::kBlockRows, chunks = 2;
+  if (p.n * p.k <= kMaxPacked) {
+    rows = std::min(rows, (int64_t{1} << 18) / std::max<int64_t>(p.n, 1));
+    chunks = 8;
+  }
+  return std::max<int64_t>(1, std::min(rows / p.unitRows, units / chunks));
 }
 
 void useBlocks(GemmParams &p) {
@@ -150,7 +157,7 @@ GemmPlan planGemm(const GemmParams &shape, bool wholeRows) {
   plan.workerBytes = gemmWorkerBytes(p);
   // Packing B where it is used costs about an eighth of the product per 288 rows.
   int64_t uses = ceilDiv(p.m, std::max<int64_t>(1, p.unitRows * plan.gemmChunk));
-  if (uses > 2 && p.n >= 8 && p.n * p.k <= (int64_t{1} << 23))
+  if (uses > 2 && p.n >= 8 && p.n * p.k <= kMaxPacked)
     planPacked(plan, p);
   return plan;
 }

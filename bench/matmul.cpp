@@ -1,0 +1,202 @@
+// Matrix products and convolutions on one thread, packing included, as the planner would
+// launch them. The roof is a loop of register FMAs measured in the same run.
+
+#include "kernels/Catalog.h"
+#include "kernels/Params.h"
+
+#include <benchmark/benchmark.h>
+
+#include <immintrin.h>
+#include <memory>
+#include <random>
+
+namespace {
+
+using namespace sluice;
+
+FeatureLevel bestLevel() {
+  return __builtin_cpu_supports("avx512f") ? FeatureLevel::V4 : FeatureLevel::V3;
+}
+
+#define SLUICE_ROOF(attribute, Vector, set, fma, store, lanes)                           \
+  __attribute__((target(attribute))) void roof##lanes(int64_t rounds, float *out) {      \
+    Vector a[12], x = set(out[0]), y = set(out[1]);                                      \
+    for (auto &v : a)                                                                    \
+      v = set(out[2]);                                                                   \
+    for (int64_t i = 0; i < rounds; ++i)                                                 \
+      for (auto &v : a)                                                                  \
+        v = fma(v, x, y);                                                                \
+    for (auto &v : a) {                                                                  \
+      store(out, v);                                                                     \
+      benchmark::ClobberMemory();                                                        \
+    }                                                                                    \
+  }
+SLUICE_ROOF("avx512f", __m512, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_storeu_ps, 16)
+SLUICE_ROOF("avx2,fma", __m256, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_storeu_ps, 8)
+
+/// Runs all units of a launch in the chunks of the plan.
+void launch(const char *name, const std::vector<int64_t> &params, int64_t units,
+            int64_t chunk, std::vector<void *> buffers) {
+  KernelFn kernel = findBuiltinKernel(name, bestLevel());
+  for (int64_t b = 0; b < units; b += chunk)
+    kernel(buffers.data(), params.data(), b, std::min(units, b + chunk), 0);
+}
+
+std::vector<float> random(int64_t n) {
+  static std::mt19937 rng(1);
+  std::vector<float> v(n);
+  for (float &x : v)
+    x = float(int(rng() % 2001) - 1000) / 1000;
+  return v;
+}
+
+void report(benchmark::State &state, double flops) {
+  state.counters["FLOP/s"] = benchmark::Counter(
+      flops, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
+}
+
+void roof(benchmark::State &state) {
+  alignas(64) float out[16] = {1, 1e-9f, 0.5f};
+  benchmark::DoNotOptimize(out);
+  constexpr int64_t rounds = 100000;
+  bool wide = bestLevel() == FeatureLevel::V4;
+  for (auto _ : state)
+    wide ? roof16(rounds, out) : roof8(rounds, out);
+  report(state, rounds * 12.0 * 2 * (wide ? 16 : 8));
+}
+BENCHMARK(roof);
+
+/// m, n, k, batch, B transposed in memory (a linear layer), whole rows.
+void product(benchmark::State &state) {
+  GemmParams s;
+  s.m = state.range(0), s.n = state.range(1), s.k = state.range(2),
+  s.batch1 = state.range(3);
+  bool transposed = state.range(4);
+  s.aRow = s.k, s.aCol = 1, s.cRow = s.n;
+  s.bRow = transposed ? 1 : s.n, s.bCol = transposed ? s.k : 1;
+  s.aBatch1 = s.m * s.k, s.bBatch1 = s.n * s.k, s.cBatch1 = s.m * s.n;
+  GemmPlan plan = planGemm(s, state.range(5));
+  auto a = random(s.batch1 * s.m * s.k), b = random(s.batch1 * s.n * s.k);
+  auto c = random(s.batch1 * s.m * s.n);
+  std::vector<char> packed(plan.packedBytes), partial(plan.partialBytes),
+      work(plan.workerBytes);
+  for (auto _ : state) {
+    switch (plan.kind) {
+    case GemmPlan::Packed:
+      launch("gemm_pack_b_f32", packParams(plan.pack), plan.packUnits, plan.packChunk,
+             {b.data(), packed.data()});
+      launch("gemm_packed_f32", packParams(plan.gemm), plan.gemmUnits, plan.gemmChunk,
+             {a.data(), packed.data(), c.data(), work.data()});
+      break;
+    case GemmPlan::Direct:
+      launch("gemm_f32", packParams(plan.gemm), plan.gemmUnits, plan.gemmChunk,
+             {a.data(), b.data(), c.data(), work.data()});
+      break;
+    case GemmPlan::SplitK:
+      launch("gemm_splitk_f32", packParams(plan.split), plan.splitUnits, plan.splitChunk,
+             {a.data(), b.data(), partial.data(), work.data()});
+      launch("sum_slices_f32", packParams(plan.sum), plan.sumUnits, plan.sumChunk,
+             {partial.data(), c.data()});
+    }
+    benchmark::ClobberMemory();
+  }
+  report(state, 2.0 * s.batch1 * s.m * s.n * s.k);
+}
+BENCHMARK(product)
+    ->ArgNames({"m", "n", "k", "batch", "bT", "rows"})
+    ->Args({512, 768, 3072, 1, 1, 0})
+    ->Args({512, 768, 3072, 1, 0, 1})
+    ->Args({512, 3072, 768, 1, 1, 0})
+    ->Args({512, 3072, 768, 1, 1, 1})
+    ->Args({256, 768, 768, 1, 1, 0})
+    ->Args({256, 768, 768, 1, 1, 1})
+    ->Args({256, 50304, 768, 1, 1, 0})
+    ->Args({256, 50304, 768, 1, 1, 1})
+    ->Args({1024, 1024, 1024, 1, 0, 0})
+    ->Args({128, 128, 64, 96, 1, 1})
+    ->Args({128, 64, 128, 96, 0, 1})
+    ->Args({64, 64, 32, 96, 1, 1})
+    ->Args({128, 512, 784, 1, 1, 0})
+    ->Args({10, 512, 8192, 1, 0, 0})
+    ->Args({1, 3072, 768, 1, 1, 0});
+
+/// n, c, m, size, kernel, stride; which: 0 forward, 1 input gradient, 2 weight gradient.
+void conv(benchmark::State &state) {
+  ConvGeometry g;
+  g.n = state.range(0), g.c = state.range(1), g.m = state.range(2);
+  int64_t size = state.range(3), kernel = state.range(4), stride = state.range(5);
+  for (int d = 1; d < 3; ++d) {
+    g.in[d] = size, g.kernel[d] = kernel, g.stride[d] = stride, g.pad[d] = kernel / 2;
+    g.out[d] = (size + 2 * g.pad[d] - kernel) / stride + 1;
+  }
+  int64_t outputs = g.out[1] * g.out[2], which = state.range(6);
+  auto x = random(g.n * g.c * size * size), w = random(g.m * g.c * kernel * kernel);
+  auto y = random(g.n * g.m * outputs);
+  ConvPackParams pack{g};
+  ConvParams p{g, which ? convInputGradUnitChannels(g, true)
+                        : convForwardUnitChannels(g, true)};
+  ConvWeightGradParams wg = planConvWeightGrad(g);
+  std::vector<char> packed(convPackedBytes(pack, which == 1)),
+      partial(convPartialBytes(wg));
+  std::vector<char> work(
+      std::max(convWeightGradWorkerBytes(wg), convForwardWorkerBytes(p)));
+  SumSlicesParams sum{g.m, g.c * kernel * kernel, wg.slices, g.c * kernel * kernel, 0, 8};
+  for (auto _ : state) {
+    if (which == 0) {
+      launch("conv_pack_w_f32", packParams(pack), convPackUnits(pack, false), 1,
+             {w.data(), packed.data()});
+      launch("conv_forward_f32", packParams(p), convForwardUnits(p), 1,
+             {x.data(), packed.data(), y.data(), work.data()});
+    } else if (which == 1) {
+      launch("conv_pack_w_grad_f32", packParams(pack), convPackUnits(pack, true), 1,
+             {w.data(), packed.data()});
+      launch("conv_input_grad_f32", packParams(p), convInputGradUnits(p), 1,
+             {y.data(), packed.data(), x.data(), work.data()});
+    } else {
+      launch("conv_weight_grad_f32", packParams(wg), convWeightGradUnits(wg), 1,
+             {x.data(), y.data(), partial.data(), work.data()});
+      launch("sum_slices_f32", packParams(sum), sumSlicesUnits(sum), 1,
+             {partial.data(), w.data()});
+    }
+    benchmark::ClobberMemory();
+  }
+  report(state, 2.0 * g.n * g.m * outputs * g.c * kernel * kernel);
+}
+BENCHMARK(conv)
+    ->ArgNames({"n", "c", "m", "size", "k", "s", "which"})
+    ->ArgsProduct({{32}, {64}, {64}, {28}, {3}, {1}, {0, 1, 2}})
+    ->ArgsProduct({{32}, {64}, {128}, {28}, {1}, {1}, {0, 1, 2}})
+    ->ArgsProduct({{32}, {1}, {32}, {28}, {3}, {1}, {0, 2}})
+    ->ArgsProduct({{32}, {32}, {64}, {14}, {3}, {1}, {0, 1, 2}})
+    ->ArgsProduct({{32}, {64}, {128}, {28}, {3}, {2}, {0, 1, 2}})
+    ->ArgsProduct({{8}, {256}, {256}, {7}, {3}, {1}, {0, 1, 2}});
+
+/// The usual table with one more column: the share of the roof, which is measured first.
+class ShareOfRoof : public benchmark::ConsoleReporter {
+public:
+  void ReportRuns(const std::vector<Run> &runs) override {
+    for (const Run &run : runs) {
+      double rate = run.counters.at("FLOP/s");
+      if (run.benchmark_name().rfind("roof", 0) == 0)
+        roofRate = rate;
+      GetOutputStream() << std::fixed;
+      GetOutputStream().precision(1);
+      GetOutputStream() << run.benchmark_name() << ": " << rate / 1e9 << " GFLOP/s";
+      if (roofRate > 0)
+        GetOutputStream() << ", " << 100 * rate / roofRate << " % of the roof";
+      GetOutputStream() << "\n" << std::flush;
+    }
+  }
+  bool ReportContext(const Context &) override { return true; }
+
+private:
+  double roofRate = 0;
+};
+
+} // namespace
+
+int main(int argc, char **argv) {
+  benchmark::Initialize(&argc, argv);
+  ShareOfRoof reporter;
+  benchmark::RunSpecifiedBenchmarks(&reporter);
+}
