@@ -50,6 +50,20 @@ std::string outOfScope(const onnx::ModelProto &model) {
 struct Vector {
   std::vector<NamedTensor> inputs, outputs;
 };
+/// Old vectors hold bfloat16 as the bits of uint16.
+void decodeBfloat(const onnx::ValueInfoProto &info, graph::HostTensor &tensor) {
+  if (info.type().tensor_type().elem_type() != onnx::TensorProto::BFLOAT16 || tensor.isReal())
+    return;
+  for (int64_t bits : tensor.integers) {
+    uint32_t word = static_cast<uint32_t>(bits) << 16;
+    float value;
+    std::memcpy(&value, &word, sizeof value);
+    tensor.reals.push_back(value);
+  }
+  tensor.integers.clear();
+  tensor.elementType = mlir::BFloat16Type::get(&test::context());
+}
+
 bool readVector(const fs::path &folder, const onnx::GraphProto &graph, Vector &vector) {
   std::set<std::string> initializers;
   for (const auto &tensor : graph.initializer())
@@ -63,10 +77,19 @@ bool readVector(const fs::path &folder, const onnx::GraphProto &graph, Vector &v
     auto tensor = readTensor(file.string(), name);
     if (!tensor.elementType)
       return false;
+    decodeBfloat(input, tensor);
     vector.inputs.push_back({input.name(), tensor});
     ++index;
   }
   return true;
+}
+
+/// Models in double precision are run in it.
+graph::Precision precisionOf(const Vector &vector) {
+  for (const NamedTensor &input : vector.inputs)
+    if (input.tensor.elementType.isF64())
+      return graph::Precision::Double;
+  return graph::Precision::Single;
 }
 
 void fixValues(const Vector &vector, bool reals, ImportOptions &options) {
@@ -94,7 +117,8 @@ Outcome check(const fs::path &folder) {
       ImportOptions options;
       if (attempt > 0)
         fixValues(vector, attempt == 2, options);
-      run = runModel((folder / "model.onnx").string(), vector.inputs, options);
+      run = runModel((folder / "model.onnx").string(), vector.inputs, options,
+                     precisionOf(vector));
       if (run.error.empty())
         break;
     }
@@ -105,6 +129,7 @@ Outcome check(const fs::path &folder) {
       auto expected = readTensor((data / ("output_" + std::to_string(i) + ".pb")).string(), name);
       if (!expected.elementType)
         return {true, false, "the expected output cannot be read"};
+      decodeBfloat(model.graph().output(i), expected);
       std::string difference = compare(run.outputs[i].tensor, expected, 1e-3, 1e-6);
       if (!difference.empty())
         return {true, false, "output " + std::to_string(i) + ": " + difference};

@@ -1,0 +1,237 @@
+#include "frontend/OnnxExporter.h"
+#include "frontend/onnx/Limits.h"
+#include "frontend/onnx/ModelFile.h"
+
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <set>
+#include <unistd.h>
+
+namespace sluice {
+
+using namespace sluice::frontend;
+using onnx::TensorProto;
+
+namespace {
+
+/// Bytes of one element as stored; 0 for types without raw data.
+int64_t elementBytes(int32_t type) {
+  switch (type) {
+  case TensorProto::DOUBLE:
+  case TensorProto::INT64:
+  case TensorProto::UINT64:
+    return 8;
+  case TensorProto::FLOAT:
+  case TensorProto::INT32:
+  case TensorProto::UINT32:
+    return 4;
+  case TensorProto::FLOAT16:
+  case TensorProto::BFLOAT16:
+  case TensorProto::INT16:
+  case TensorProto::UINT16:
+    return 2;
+  case TensorProto::INT8:
+  case TensorProto::UINT8:
+  case TensorProto::BOOL:
+    return 1;
+  default:
+    return 0;
+  }
+}
+int64_t tensorBytes(const TensorProto &tensor) {
+  int64_t size = elementBytes(tensor.data_type());
+  for (int64_t dim : tensor.dims())
+    if (dim < 0 || __builtin_mul_overflow(size, dim, &size))
+      return -1;
+  return size;
+}
+
+void clearData(TensorProto &tensor) {
+  tensor.clear_float_data();
+  tensor.clear_int32_data();
+  tensor.clear_int64_data();
+  tensor.clear_double_data();
+  tensor.clear_uint64_data();
+  tensor.clear_external_data();
+  tensor.clear_data_location();
+}
+
+class Exporter {
+public:
+  Exporter(ModelFile &file, const std::map<std::string, TensorBytes> &weights)
+      : file(file), weights(weights), external(file.folder) {}
+
+  std::optional<std::string> run() {
+    visit(*file.proto->mutable_graph(), "", 0);
+    if (!error.empty())
+      return error;
+    for (auto &[name, bytes] : weights)
+      if (!used.count(name))
+        return "the model has no weight '" + name + "'";
+    return std::nullopt;
+  }
+
+private:
+  /// The key of a tensor: its name, or with the path of its subgraph where names clash.
+  const TensorBytes *find(const std::string &path, const std::string &name) {
+    for (const std::string &key : {path + name, name}) {
+      auto found = weights.find(key);
+      if (found != weights.end()) {
+        used.insert(key);
+        return &found->second;
+      }
+    }
+    return nullptr;
+  }
+
+  void store(TensorProto &tensor, const TensorBytes &bytes) {
+    int64_t expected = tensorBytes(tensor);
+    if (expected != static_cast<int64_t>(bytes.size)) {
+      error = "weight '" + tensor.name() + "' has " + std::to_string(bytes.size) +
+              " bytes, the model's has " + std::to_string(expected);
+      return;
+    }
+    clearData(tensor);
+    tensor.set_raw_data(bytes.data, bytes.size);
+    written += expected;
+  }
+
+  /// External data moves into the file.
+  void inlineData(TensorProto &tensor) {
+    if (tensor.data_location() != TensorProto::EXTERNAL)
+      return;
+    Bytes bytes;
+    int64_t expected = tensorBytes(tensor);
+    if (expected < 0)
+      error = "tensor '" + tensor.name() + "' has no valid shape";
+    else if (auto problem = external.find(tensor, expected, bytes))
+      error = "tensor '" + tensor.name() + "': " + *problem;
+    else if ((written += expected) < int64_t(1) << 31) {
+      clearData(tensor);
+      tensor.set_raw_data(bytes.data, bytes.size);
+    }
+  }
+
+  void visit(onnx::GraphProto &graph, const std::string &path, int depth) {
+    if (depth > maxNesting)
+      return;
+    for (TensorProto &tensor : *graph.mutable_initializer()) {
+      if (const TensorBytes *bytes = find(path, tensor.name()))
+        store(tensor, *bytes);
+      else
+        inlineData(tensor);
+    }
+    google::protobuf::RepeatedPtrField<onnx::NodeProto> kept;
+    for (onnx::NodeProto &node : *graph.mutable_node()) {
+      bool generated = node.op_type() == "ConstantOfShape" && node.output_size() == 1;
+      const TensorBytes *bytes = generated ? find(path, node.output(0)) : nullptr;
+      if (bytes) {
+        addInitializer(graph, node, *bytes);
+        continue;
+      }
+      for (auto &attribute : *node.mutable_attribute())
+        if (attribute.has_g())
+          visit(*attribute.mutable_g(), path + node.name() + "/", depth + 1);
+      kept.Add()->Swap(&node);
+    }
+    graph.mutable_node()->Swap(&kept);
+  }
+
+  /// The shape a ConstantOfShape node reads; nothing if it is no initializer.
+  std::optional<std::vector<int64_t>> shapeOperand(const onnx::GraphProto &graph,
+                                                   const onnx::NodeProto &node) {
+    for (const TensorProto &tensor : graph.initializer()) {
+      if (node.input_size() < 1 || tensor.name() != node.input(0))
+        continue;
+      std::vector<int64_t> shape(tensor.int64_data().begin(), tensor.int64_data().end());
+      if (tensor.has_raw_data()) {
+        shape.resize(tensor.raw_data().size() / sizeof(int64_t));
+        std::memcpy(shape.data(), tensor.raw_data().data(), shape.size() * sizeof(int64_t));
+      }
+      return shape;
+    }
+    return std::nullopt;
+  }
+
+  void addInitializer(onnx::GraphProto &graph, const onnx::NodeProto &node,
+                      const TensorBytes &bytes) {
+    auto shape = shapeOperand(graph, node);
+    TensorProto tensor;
+    tensor.set_name(node.output(0));
+    tensor.set_data_type(TensorProto::FLOAT);
+    for (const auto &attribute : node.attribute())
+      if (attribute.has_t())
+        tensor.set_data_type(attribute.t().data_type());
+    if (shape)
+      tensor.mutable_dims()->Assign(shape->begin(), shape->end());
+    if (!shape) {
+      error = "the shape of weight '" + node.output(0) + "' is computed by the model";
+      return;
+    }
+    store(tensor, bytes);
+    if (file.proto->ir_version() < 4) { // initializers are inputs too
+      auto *input = graph.add_input();
+      input->set_name(tensor.name());
+      auto *type = input->mutable_type()->mutable_tensor_type();
+      type->set_elem_type(tensor.data_type());
+      for (int64_t dim : tensor.dims())
+        type->mutable_shape()->add_dim()->set_dim_value(dim);
+    }
+    graph.add_initializer()->Swap(&tensor);
+  }
+
+  ModelFile &file;
+  const std::map<std::string, TensorBytes> &weights;
+  ExternalFiles external;
+  std::set<std::string> used;
+  std::string error;
+  int64_t written = 0;
+};
+
+/// Temporary file, fsync, rename.
+std::optional<std::string> writeAtomically(const onnx::ModelProto &proto,
+                                           const std::string &path) {
+  std::string temporary = path + ".tmp" + std::to_string(::getpid());
+  auto problem = [&](const std::string &what) {
+    std::string text = "'" + path + "' cannot be " + what + ": " + std::strerror(errno);
+    ::unlink(temporary.c_str());
+    return text;
+  };
+  int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor < 0)
+    return problem("created");
+  errno = 0;
+  bool ok = proto.SerializeToFileDescriptor(descriptor) && ::fsync(descriptor) == 0;
+  int code = errno;
+  ::close(descriptor);
+  errno = code;
+  if (!ok)
+    return problem("written");
+  if (::rename(temporary.c_str(), path.c_str()) != 0)
+    return problem("put in place");
+  std::string folder = std::filesystem::path(path).parent_path().string();
+  int directory = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_CLOEXEC);
+  if (directory >= 0) {
+    ::fsync(directory);
+    ::close(directory);
+  }
+  return std::nullopt;
+}
+
+} // namespace
+
+std::optional<std::string> exportOnnx(const std::string &modelPath,
+                                      const std::map<std::string, TensorBytes> &weights,
+                                      const std::string &outPath) {
+  ModelFile file;
+  if (auto problem = readModelFile(modelPath, file))
+    return problem;
+  if (auto problem = Exporter(file, weights).run())
+    return problem;
+  if (file.proto->ByteSizeLong() >= size_t(1) << 31)
+    return "'" + outPath + "' would pass 2 GiB, more than an ONNX file holds";
+  return writeAtomically(*file.proto, outPath);
+}
+
+} // namespace sluice
