@@ -8,7 +8,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 from capi import Session  # noqa: E402
-from harness import SHARED, SluiceTest, needs_shared, newest_checkpoint, pseudo_random, read_safetensors  # noqa: E402
+from harness import ROOT, SHARED, SluiceTest, needs_shared, newest_checkpoint, pseudo_random, read_safetensors  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -126,6 +126,36 @@ class Accuracy(SluiceTest):
     @needs_shared("models", "wonnx", "opt-mnist.onnx")
     def test_wonnx_mnist(self):
         self.evaluate(SHARED / "models" / "wonnx" / "opt-mnist.onnx", lambda p: p, 99)
+
+
+FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
+
+
+class Training(SluiceTest):
+    """The examples reach what they promise in a fixed number of steps."""
+
+    @unittest.skipUnless(FASHION.exists(), "the package dataset-fashion-mnist is not installed")
+    def test_fashion_mnist_reaches_90_percent_in_three_epochs(self):
+        folder = ROOT / "examples" / "fashion-mnist"
+        plan, _ = self.compile(folder / "fashion-cnn.onnx", (folder / "train.yaml").read_text())
+        files = lambda part: [f"images=idx:{FASHION}/{part}-images-idx3-ubyte.gz,scale=1/255", f"labels=idx:{FASHION}/{part}-labels-idx1-ubyte.gz"]  # noqa: E731
+        train, test = files("train"), files("t10k")
+        out, _ = self.run_sluice("train", plan, "--data", train[0], "--data", train[1], "--eval-data", test[0],
+                                 "--eval-data", test[1], "--epochs", 3)
+        self.assertEqual(out["allocations_in_steps"], 0)
+        self.assertEqual(out["eval"]["count"], 10000)
+        self.assertGreaterEqual(out["eval"]["accuracy"], 0.90)
+
+    @needs_shared("data", "tinyshakespeare.txt")
+    def test_the_char_decoder_falls_below_two_nats_in_a_thousand_steps(self):
+        folder = ROOT / "examples" / "char-decoder"
+        plan, _ = self.compile(folder / "char-decoder.onnx", (folder / "train.yaml").read_text())
+        text = SHARED / "data" / "tinyshakespeare.txt"
+        data = lambda part: [f"tokens=text:{text},range={part}", f"labels=text:{text},shift=1,range={part}"]  # noqa: E731
+        train, held_out = data("0:15000"), data("15000:17000")
+        out, _ = self.run_sluice("train", plan, "--data", train[0], "--data", train[1], "--eval-data", held_out[0],
+                                 "--eval-data", held_out[1], "--steps", 1000)
+        self.assertLess(out["eval"]["loss"], 2.0)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ namespace sluice::cli {
 void Console::line(const std::string &text) const {
   if (!json)
     std::printf("%s\n", text.c_str());
+  std::fflush(stdout);
 }
 
 void Console::message(const std::string &text) const {
