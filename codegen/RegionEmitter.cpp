@@ -75,7 +75,8 @@ void emitKernel(graph::RegionOp region, const RegionDomain &domain, StringRef sy
       loadBuffers(lanes, entry->getArgument(0),
                   domain.inputs.size() + domain.outputs.size() + workspaces);
   ValueEmitter values(lanes, domain, ops, buffers);
-  RegionWalk(lanes, domain, ops, values)
+  Value scratch = workspaces > 0 ? buffers.back() : Value();
+  RegionWalk(lanes, domain, ops, values, scratch)
       .emit(entry->getArgument(2), entry->getArgument(3));
   b.create<func::ReturnOp>();
 }

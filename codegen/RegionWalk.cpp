@@ -10,7 +10,9 @@ constexpr int64_t vectorLanes = LaneBuilder::lanes;
 /// A reduction along the last dimension has this many accumulators, taken in turn.
 constexpr int64_t turns = 4;
 
-Combine combineOf(Operation *reduction) {
+} // namespace
+
+Combine RegionWalk::combineOf(Operation *reduction) {
   StringRef kind = cast<graph::ReduceOp>(reduction).getKind();
   return kind == "sum"   ? Combine::Sum
          : kind == "max" ? Combine::Max
@@ -18,14 +20,14 @@ Combine combineOf(Operation *reduction) {
                          : Combine::Product;
 }
 
-Type elementOf(Operation *reduction) {
+Type RegionWalk::elementOf(Operation *reduction) {
   return graph::tensorType(reduction->getOperand(0)).getElementType();
 }
-} // namespace
 
 RegionWalk::RegionWalk(LaneBuilder &lanes, const RegionDomain &domain,
-                       ArrayRef<Operation *> ops, ValueEmitter &values)
-    : lanes(lanes), b(lanes.b), domain(domain), ops(ops), values(values) {
+                       ArrayRef<Operation *> ops, ValueEmitter &values, Value scratch)
+    : lanes(lanes), b(lanes.b), domain(domain), ops(ops), values(values),
+      scratch(scratch) {
   for (int pass = 0; pass < domain.passes; ++pass)
     passes.push_back(passTargets(ops, domain, pass));
 }
@@ -34,6 +36,8 @@ void RegionWalk::emit(Value begin, Value end) {
   values.enterKernel();
   if (domain.kind == WalkKind::Flat)
     emitFlat(begin, end);
+  else if (domain.sweepUnits > 0)
+    emitSweeps(begin, end);
   else
     emitUnits(begin, end);
 }
@@ -58,7 +62,7 @@ void RegionWalk::emitUnits(Value begin, Value end) {
   Accumulators none;
   loop(begin, end, 1, none, [&](Value unit, Accumulators &) {
     if (domain.kind == WalkKind::Columns)
-      return emitStrips(unit);
+      return emitStrips(unit, [&] { emitPasses(); });
     stripColumns.assign(1, Value());
     stripLanes.assign(1, vectorLanes);
     values.enterUnit(unit, stripColumns, stripLanes);
@@ -67,7 +71,7 @@ void RegionWalk::emitUnits(Value begin, Value end) {
 }
 
 // The last strip of a row may be narrower: it has code of its own.
-void RegionWalk::emitStrips(Value unit) {
+void RegionWalk::emitStrips(Value unit, llvm::function_ref<void()> body) {
   constexpr int64_t width = RegionDomain::stripColumns;
   int64_t columns = domain.columns(), fullStrips = columns / width,
           rest = columns % width;
@@ -82,7 +86,7 @@ void RegionWalk::emitStrips(Value unit) {
       stripLanes.push_back(std::min(vectorLanes, count - offset));
     }
     values.enterUnit(unit, stripColumns, stripLanes);
-    emitPasses();
+    body();
   };
   if (rest == 0)
     return emitStrip(width);
@@ -206,7 +210,7 @@ void RegionWalk::emitColumnPass(const Pass &pass) {
   int64_t rows = domain.dims[domain.rowDim];
   Accumulators totals = neutral(pass, values.vectorsPerUnit());
   if (pass.reductions.empty()) {
-    walkBlock(pass, lanes.constant(0), lanes.constant(rows));
+    walkRows(pass, lanes.constant(0), lanes.constant(rows), totals);
     return;
   }
   loop(lanes.constant(0), lanes.constant(rows), RegionDomain::blockRows, totals,
@@ -214,7 +218,8 @@ void RegionWalk::emitColumnPass(const Pass &pass) {
          Value to = b.create<arith::MinSIOp>(
              b.create<arith::AddIOp>(from, lanes.constant(RegionDomain::blockRows)),
              lanes.constant(rows));
-         Accumulators block = walkBlock(pass, from, to);
+         Accumulators block = neutral(pass, values.vectorsPerUnit());
+         walkRows(pass, from, to, block);
          for (auto [i, value] : llvm::enumerate(block)) {
            Operation *reduction = pass.reductions[i / values.vectorsPerUnit()];
            carried[i] = lanes.combine(combineOf(reduction), carried[i], value);
@@ -226,10 +231,10 @@ void RegionWalk::emitColumnPass(const Pass &pass) {
                                                     values.vectorsPerUnit()));
 }
 
-RegionWalk::Accumulators RegionWalk::walkBlock(const Pass &pass, Value from, Value to) {
+void RegionWalk::walkRows(const Pass &pass, Value from, Value to,
+                          Accumulators &accumulators) {
   int vectors = values.vectorsPerUnit();
   size_t reductions = pass.reductions.size();
-  Accumulators accumulators = neutral(pass, vectors);
   loop(from, to, 1, accumulators, [&](Value row, Accumulators &carried) {
     for (int vector = 0; vector < vectors; ++vector) {
       Point point{row, stripColumns[vector], stripLanes[vector], vector};
@@ -241,7 +246,6 @@ RegionWalk::Accumulators RegionWalk::walkBlock(const Pass &pass, Value from, Val
         carried[i * vectors + vector] = own[i];
     }
   });
-  return accumulators;
 }
 
 // One loop through all units of the chunk; what is left of the last one is unrolled.

@@ -11,7 +11,7 @@ public:
   using Value = mlir::Value;
 
   RegionWalk(LaneBuilder &lanes, const RegionDomain &domain,
-             llvm::ArrayRef<mlir::Operation *> ops, ValueEmitter &values);
+             llvm::ArrayRef<mlir::Operation *> ops, ValueEmitter &values, Value scratch);
 
   /// Writes the walk over the units [begin, end).
   void emit(Value begin, Value end);
@@ -22,17 +22,28 @@ private:
   using Pass = PassTargets;
 
   void emitUnits(Value begin, Value end);
-  void emitStrips(Value unit);
+  void emitStrips(Value unit, llvm::function_ref<void()> body);
   void emitPasses();
   void emitFlat(Value begin, Value end);
   void emitRowPass(const Pass &pass);
   void emitColumnPass(const Pass &pass);
   void walkColumns(const Pass &pass, Value row, Accumulators &accumulators);
-  Accumulators walkBlock(const Pass &pass, Value from, Value to);
+  void walkRows(const Pass &pass, Value from, Value to, Accumulators &accumulators);
   void emitPoint(const Pass &pass, Point &point,
                  llvm::MutableArrayRef<Value> accumulators);
+  static Combine combineOf(mlir::Operation *reduction);
+  static mlir::Type elementOf(mlir::Operation *reduction);
   Accumulators neutral(const Pass &pass, int64_t copies);
   int64_t unrolling(const Pass &pass) const;
+
+  // ColumnSweep.cpp: several strips go down the rows together.
+  void emitSweeps(Value begin, Value end);
+  void emitSweep(Value from, Value to);
+  enum class Sum { Block, Total };
+  Value sumAddress(Value unit, size_t reduction, int vector, Sum which);
+  Accumulators loadSums(Value unit, Sum which);
+  void storeSums(Value unit, Sum which, const Accumulators &sums);
+  void addBlock(Value unit);
 
   using LoopBody = llvm::function_ref<void(Value index, Accumulators &carried)>;
   /// for (index = from; index < to; index += step), carrying values.
@@ -43,10 +54,12 @@ private:
   const RegionDomain &domain;
   llvm::ArrayRef<mlir::Operation *> ops;
   ValueEmitter &values;
+  Value scratch; // null: none
   llvm::SmallVector<Pass> passes;
   llvm::SmallVector<Value>
       stripColumns; // first column of each vector of a unit (Columns)
   llvm::SmallVector<int64_t> stripLanes;
+  Value sweepStart; // first unit of the sweep
   int currentPass = 0;
 };
 

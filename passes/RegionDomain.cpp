@@ -38,6 +38,7 @@ namespace {
 constexpr size_t maxAxes = 32;
 /// Work of a chunk: enough to hide its scheduling, small enough to share out.
 constexpr int64_t chunkElements = 32768;
+constexpr int64_t minSweeps = 6;
 
 class Analysis {
 public:
@@ -46,6 +47,9 @@ public:
   LogicalResult run(RegionDomain &domain) {
     this->domain = &domain;
     findBoundary();
+    if (failed(orderAxes()))
+      return failure();
+    identifyAxes();
     if (failed(orderAxes()) || failed(checkOrder()))
       return failure();
     collapse();
@@ -60,6 +64,8 @@ public:
 private:
   void findBoundary();
   LogicalResult orderAxes();
+  void identifyAxes();
+  void identify(const TensorAxes &tensor);
   LogicalResult checkOrder();
   void collapse();
   void placeLeaves();
@@ -125,6 +131,8 @@ void Analysis::findBoundary() {
 // The domain is the value with the most axes; all others must run along a part of it in
 // the same order.
 LogicalResult Analysis::orderAxes() {
+  order.clear();
+  position.clear();
   auto consider = [&](const TensorAxes &tensor) {
     Axes list = axes.flat(tensor);
     if (list.size() > order.size())
@@ -143,6 +151,39 @@ LogicalResult Analysis::orderAxes() {
     if (!position.try_emplace(axis, i).second)
       return failure();
   return success();
+}
+
+// Axes that nothing relates may be walked together: a row that is only summed up here and a row that is scaled there.
+void Analysis::identifyAxes() {
+  for (Operation *op : ops) {
+    for (OpOperand &operand : op->getOpOperands())
+      if (auto leaf = axes.leaves.find(&operand); leaf != axes.leaves.end())
+        identify(leaf->second);
+    if (!isGenerated(op))
+      identify(axes.values.find(op->getResult(0))->second);
+  }
+}
+
+/// Makes axes of a tensor that are not in the order equal to one of the same size at a place that keeps the order.
+void Analysis::identify(const TensorAxes &tensor) {
+  Axes list = axes.flat(tensor), known = axes.table.resolve(order);
+  size_t next = 0; // first place in the order that is still free
+  for (size_t i = 0; i < list.size(); ++i) {
+    auto found = std::find(known.begin(), known.end(), list[i]);
+    if (found != known.end()) {
+      next = found - known.begin() + 1;
+      continue;
+    }
+    // Not behind the place of the next axis that has one.
+    size_t limit = known.size();
+    for (size_t j = i + 1; j < list.size() && limit == known.size(); ++j)
+      limit = std::find(known.begin(), known.end(), list[j]) - known.begin();
+    while (next < limit && axes.table.size(known[next]) != axes.table.size(list[i]))
+      ++next;
+    if (next >= limit || failed(axes.table.unify(list[i], known[next])))
+      return;
+    ++next;
+  }
 }
 
 LogicalResult Analysis::checkOrder() {
@@ -321,8 +362,11 @@ void Analysis::countUnits() {
     units = llvm::divideCeil(domain->columns(), RegionDomain::flatUnit);
   domain->units = units;
   int64_t perUnit = units == 0 ? 1 : std::max<int64_t>(1, domain->elements() / units);
-  domain->chunk = std::clamp<int64_t>(llvm::divideCeil(chunkElements, perUnit), 1,
-                                      std::max<int64_t>(1, units));
+  int64_t chunk = llvm::divideCeil(chunkElements, perUnit);
+  if (domain->sweepUnits > 0) // long runs of memory, but enough chunks to share out
+    chunk = std::max(
+        chunk, std::min<int64_t>(domain->sweepUnits, llvm::divideCeil(units, minSweeps)));
+  domain->chunk = std::clamp<int64_t>(chunk, 1, std::max<int64_t>(1, units));
 }
 
 FailureOr<RegionDomain> sluice::analyseRegion(ArrayRef<Operation *> ops) {

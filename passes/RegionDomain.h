@@ -62,6 +62,9 @@ struct RegionDomain {
   int64_t slotBytes = 0;    // of one kept value
   int64_t scratchBytes = 0; // per worker; 0: the kernel takes no workspace operand
 
+  int64_t sweepUnits = 0; // Columns: strips that go down the rows together; 0: singly
+  int64_t sweepVectorBytes = 0; // scratch of one vector of sums
+
   llvm::SmallVector<mlir::Value> inputs;           // from outside, in order of first use
   llvm::SmallVector<mlir::Value> outputs;          // results used outside, in block order
   llvm::DenseMap<mlir::Value, RegionValue> values; // results of the operations in the set

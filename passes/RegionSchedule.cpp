@@ -10,6 +10,7 @@ namespace {
 /// A worker's scratch should stay in its level-2 cache.
 constexpr int64_t maxScratchBytes = 1 << 20;
 constexpr int64_t lanes = 16, lineBytes = 64;
+constexpr int64_t minSweepRows = 16, maxSweepUnits = 8;
 
 /// Walks what each pass computes, from its targets back to what is read from memory.
 class Scheduler {
@@ -82,6 +83,25 @@ int64_t slotBytes(const RegionDomain &domain) {
                         : llvm::alignTo(domain.columns(), lanes);
   return llvm::alignTo(rows * columns * 4, lineBytes);
 }
+/// Sums over many rows in one pass: several strips together read memory in longer runs.
+void planSweep(ArrayRef<Operation *> ops, RegionDomain &domain) {
+  if (domain.kind != WalkKind::Columns || domain.passes != 1 ||
+      domain.dims[domain.rowDim] < minSweepRows ||
+      domain.columns() <= RegionDomain::stripColumns)
+    return;
+  PassTargets targets = passTargets(ops, domain, 0);
+  if (targets.reductions.empty())
+    return;
+  domain.sweepUnits = maxSweepUnits;
+  domain.sweepVectorBytes = lanes * 4;
+  for (Operation *reduction : targets.reductions)
+    if (!graph::tensorType(reduction->getOperand(0)).getElementType().isF32())
+      domain.sweepVectorBytes = lanes * 8;
+  int64_t vectors = RegionDomain::stripColumns / lanes;
+  // A sum of the block and a total.
+  domain.scratchBytes = domain.sweepUnits * domain.sweepVectorBytes * vectors * 2 *
+                        static_cast<int64_t>(targets.reductions.size());
+}
 } // namespace
 
 bool sluice::isExpensive(Operation *op) {
@@ -132,4 +152,5 @@ void sluice::scheduleRegion(ArrayRef<Operation *> ops, RegionDomain &domain) {
   Scheduler(ops, domain, /*useScratch=*/true).run();
   if (domain.scratchBytes > maxScratchBytes)
     Scheduler(ops, domain, /*useScratch=*/false).run();
+  planSweep(ops, domain);
 }
