@@ -3,6 +3,7 @@
 #include "kernels/ConvParams.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace sluice {
 namespace {
@@ -27,14 +28,49 @@ int64_t unitChannels(int64_t images, int64_t channels, bool wholeImages) {
   return best;
 }
 
+/// The channels 256 rows (channel, tap) touch, if their planes fit into 1 MB; and what a
+/// tile reads beyond.
+int64_t imageFloats(const int64_t (&plane)[3], int64_t channels, int64_t taps) {
+  channels = std::min(channels, (gemm::kBlockK - 2 + taps) / taps + 1);
+  double floats = double(plane[0]) * plane[1] * plane[2] * channels + gemm::kTileCols;
+  return floats <= (1 << 18) ? static_cast<int64_t>(floats) : 0;
+}
+
 } // namespace
 
 int64_t convForwardUnits(const ConvParams &p) { return p.g.n * (p.g.m / p.unitChannels); }
 int64_t convInputGradUnits(const ConvParams &p) {
   return p.g.n * (p.g.c / p.unitChannels);
 }
-int64_t convForwardWorkerBytes(const ConvParams &) { return kPanelBytes; }
-int64_t convInputGradWorkerBytes(const ConvParams &) { return kPanelBytes; }
+int64_t convForwardWorkerBytes(const ConvParams &p) {
+  return kPanelBytes + convForwardImageFloats(p.g) * 4;
+}
+int64_t convInputGradWorkerBytes(const ConvParams &p) {
+  return kPanelBytes + convInputGradImageFloats(p.g) * 4;
+}
+
+int64_t convForwardImageFloats(const ConvGeometry &g) {
+  int64_t plane[3];
+  for (int d = 0; d < 3; ++d) {
+    if (g.stride[d] != 1)
+      return 0;
+    plane[d] = g.out[d] + (g.kernel[d] - 1) * g.dilation[d];
+  }
+  return imageFloats(plane, g.c / g.groups, volume(g.kernel));
+}
+
+/// Of the class of positions with the largest planes and the fewest taps.
+int64_t convInputGradImageFloats(const ConvGeometry &g) {
+  int64_t plane[3], taps = 1;
+  for (int d = 0; d < 3; ++d) {
+    int64_t period = g.stride[d] / std::gcd(g.stride[d], g.dilation[d]);
+    int64_t most = ceilDiv(g.kernel[d], period),
+            apart = period * g.dilation[d] / g.stride[d];
+    plane[d] = ceilDiv(g.in[d], g.stride[d]) + (most - 1) * apart;
+    taps *= std::max<int64_t>(1, g.kernel[d] / period);
+  }
+  return imageFloats(plane, g.m / g.groups, taps);
+}
 
 int64_t convPackUnits(const ConvPackParams &p, bool grad) {
   return p.g.groups * ceilDiv((grad ? p.g.c : p.g.m) / p.g.groups, gemm::kTileRows);

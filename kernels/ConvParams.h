@@ -66,6 +66,11 @@ int64_t convWeightGradUnits(const ConvWeightGradParams &p);
 int64_t convWeightGradWorkerBytes(const ConvWeightGradParams &p);
 int64_t convPartialBytes(const ConvWeightGradParams &p);
 
+/// Floats of the workspace for planes with their pads, 0 where they are gathered panel by
+/// panel instead.
+int64_t convForwardImageFloats(const ConvGeometry &g);
+int64_t convInputGradImageFloats(const ConvGeometry &g);
+
 /// Depthwise kernels apply (and are what to launch).
 bool isDepthwise(const ConvGeometry &g);
 /// Channels per unit from the shape alone. `wholeImages`: a unit is all channels of an

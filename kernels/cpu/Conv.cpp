@@ -1,8 +1,8 @@
 // Convolution and its gradient in x as implicit matrix products. Compiled once per
 // feature level.
 
-#include "kernels/cpu/Im2col.h"
 #include "kernels/cpu/Kernels.h"
+#include "kernels/cpu/ShiftedImage.h"
 
 namespace sluice::SLUICE_LEVEL {
 namespace {
@@ -10,7 +10,8 @@ namespace {
 SLUICE_INLINE int64_t volume(const int64_t (&d)[3]) { return d[0] * d[1] * d[2]; }
 
 /// Rows [first, last) of packed weights of one group, times the gathered columns, into
-/// channel planes at `to` (plane of row `first`). `weights` is packed [panel][k][12].
+/// channel planes at `to` (plane of row `first`). `weights` is packed [panel][k][12]. The
+/// workspace holds one panel of B, then `imageFloats` for planes with pads.
 struct GroupProduct {
   const Gather &gather;
   const float *weights;
@@ -19,18 +20,87 @@ struct GroupProduct {
   float *to;
   int64_t planeSize;
   float *workspace;
+  int64_t imageFloats;
 
   void run() const {
     int64_t columns = gather.gridSize();
+    if (columns == 0)
+      return;
     if (k == 0)
       for (int64_t j = 0; j < columns; j += kTileCols)
         writeZeros(j, least(kTileCols, columns - j));
-    for (int64_t k0 = 0; k0 < k; k0 += gemm::kBlockK)
-      for (int64_t j = 0; j < columns; j += kTileCols)
-        panel(k0, j, least(kTileCols, columns - j));
+    ShiftedImage s;
+    // A short sum does not repay cutting idle columns out of its tiles.
+    bool shifted = k > 0 && shiftedImage(gather, s) && (k >= 64 || s.allUsed);
+    if (shifted && !s.inPlace)
+      shifted = channelsPerBlock(gather.taps()) * s.plane() + kTileCols <= imageFloats ||
+                fitsWhole(s);
+    for (int64_t k0 = 0; k0 < k; k0 += gemm::kBlockK) {
+      if (shifted)
+        shiftedBlock(s, k0);
+      else
+        for (int64_t j = 0; j < columns; j += kTileCols)
+          panel(k0, j, least(kTileCols, columns - j));
+    }
   }
 
 private:
+  /// All channels with pads fit, though there are fewer than 256 rows may touch.
+  bool fitsWhole(const ShiftedImage &s) const {
+    return k / gather.taps() * s.plane() + kTileCols <= imageFloats;
+  }
+
+  bool isContiguous() const {
+    return gather.axis[0].targetStep == 1 && gather.axis[1].targetStep == 1 &&
+           gather.axis[2].targetStep == 1;
+  }
+
+  /// Calls body(weights, rows, first plane) for the pieces of [first, last) within panels
+  /// of 12.
+  template <typename Body> void forEachPiece(int64_t k0, Body body) const {
+    for (int64_t r = first; r < last;) {
+      int64_t within = r % kTileRows, rows = least(kTileRows - within, last - r);
+      body(weights + (r - within) * k + k0 * kTileRows + within, rows,
+           to + (r - first) * planeSize);
+      r += rows;
+    }
+  }
+
+  void shiftedBlock(const ShiftedImage &s, int64_t k0) const {
+    int64_t kc = least(gemm::kBlockK, k - k0), taps = gather.taps(), channel = k0 / taps;
+    int64_t offsets[gemm::kBlockK];
+    shiftsOfRows(gather, s, k0 % taps, kc, offsets);
+    const float *image = source + channel * gather.sourceSize();
+    if (!s.inPlace) {
+      float *padded = workspace + gemm::kBlockK * kTileCols;
+      int64_t channels = (k0 + kc - 1) / taps - channel + 1;
+      copyWithPads(gather, s, image, channels, padded);
+      zeroFloats(padded + channels * s.plane(), kTileCols);
+      image = padded;
+    }
+    for (int64_t j = 0; j < s.columns; j += kTileCols)
+      shiftedPanel(s, k0, kc, image, offsets, j);
+  }
+
+  void shiftedPanel(const ShiftedImage &s, int64_t k0, int64_t kc, const float *image,
+                    const int64_t *offsets, int64_t j) const {
+    int64_t width = least(kTileCols, s.columns - j);
+    // Where there is nothing to read behind the source, the last panel starts early and
+    // repeats columns.
+    int64_t early = s.inPlace ? kTileCols - width : 0;
+    if (s.allUsed && width == kTileCols && isContiguous())
+      return forEachPiece(k0, [&](const float *a, int64_t rows, float *plane) {
+        fullTileAt(rows, kc, a, image + j, offsets, plane + j, planeSize, k0 > 0);
+      });
+    Run runs[kTileCols];
+    int64_t count = cutUsedRuns(gather, s, j, width, runs);
+    alignas(64) float block[kTileRows * kTileCols];
+    forEachPiece(k0, [&](const float *a, int64_t rows, float *plane) {
+      fullTileAt(rows, kc, a, image + j - early, offsets, block, kTileCols, false);
+      storeRuns(rows, block + early, plane, runs, count, k0 > 0);
+    });
+  }
+
   void panel(int64_t k0, int64_t j, int64_t width) const {
     int64_t kc = least(gemm::kBlockK, k - k0);
     Run runs[kTileCols];
@@ -38,33 +108,36 @@ private:
     RowCursor row(gather, source, k0);
     for (int64_t kk = 0; kk < kc; ++kk, row.next())
       gatherRow(gather, row.plane, row.offset, runs, count, workspace + kk * kTileCols);
-    if (width < kTileCols) // the idle columns of a tile must be readable numbers, not
-                           // slow denormals
+    if (width < kTileCols) // idle columns of a tile should not be slow denormals
       for (int64_t kk = 0; kk < kc; ++kk)
         zeroFloats(workspace + kk * kTileCols + width, kTileCols - width);
-    for (int64_t r = first; r < last;) {
-      int64_t within = r % kTileRows, rows = least(kTileRows - within, last - r);
-      const float *a = weights + (r - within) * k + k0 * kTileRows + within;
-      store(rows, kc, a, to + (r - first) * planeSize, runs, count, width, k0 > 0);
-      r += rows;
-    }
+    if (isContiguous())
+      return forEachPiece(k0, [&](const float *a, int64_t rows, float *plane) {
+        tile(rows, width, kc, a, workspace, kTileCols, plane + j, planeSize, 1, k0 > 0);
+      });
+    alignas(64) float block[kTileRows * kTileCols];
+    forEachPiece(k0, [&](const float *a, int64_t rows, float *plane) {
+      tile(rows, kTileCols, kc, a, workspace, kTileCols, block, kTileCols, 1, false);
+      storeRuns(rows, block, plane, runs, count, k0 > 0);
+    });
   }
 
-  void store(int64_t rows, int64_t kc, const float *a, float *plane, const Run *runs,
-             int64_t count, int64_t width, bool accumulate) const {
+  void storeRuns(int64_t rows, const float *block, float *plane, const Run *runs,
+                 int64_t count, bool accumulate) const {
     int64_t step = gather.axis[2].targetStep;
-    if (gather.axis[0].targetStep == 1 && gather.axis[1].targetStep == 1 && step == 1)
-      return tile(rows, width, kc, a, workspace, kTileCols, plane + runs[0].target,
-                  planeSize, 1, accumulate);
-    alignas(64) float block[kTileRows * kTileCols];
-    tile(rows, kTileCols, kc, a, workspace, kTileCols, block, kTileCols, 1, false);
-    for (int64_t i = 0; i < rows; ++i, plane += planeSize)
-      for (const Run *r = runs; r != runs + count; ++r)
-        for (int64_t j = 0; j < r->count; ++j) {
-          float &value = plane[r->target + j * step];
-          float sum = block[i * kTileCols + r->at + j];
-          value = accumulate ? value + sum : sum;
-        }
+    for (int64_t i = 0; i < rows; ++i, plane += planeSize, block += kTileCols)
+      for (const Run *r = runs; r != runs + count; ++r) {
+        float *__restrict to = plane + r->target;
+        const float *__restrict from = block + r->at;
+        if (step == 1 && !accumulate)
+          copyFloats(from, to, r->count);
+        else if (step == 1)
+          for (int64_t j = 0; j < r->count; ++j)
+            to[j] += from[j];
+        else
+          for (int64_t j = 0; j < r->count; ++j)
+            to[j * step] = accumulate ? to[j * step] + from[j] : from[j];
+      }
   }
 
   void writeZeros(int64_t j, int64_t width) const {
@@ -124,6 +197,7 @@ void convForward(void *const *buffers, const int64_t *params, int64_t begin, int
   auto *y = static_cast<float *>(buffers[2]),
        *workspace = static_cast<float *>(buffers[3]);
   Gather gather = forwardGather(g);
+  int64_t imageFloats = convForwardImageFloats(g);
   int64_t cg = g.c / g.groups, mg = g.m / g.groups, k = cg * volume(g.kernel);
   int64_t inSize = volume(g.in), outSize = volume(g.out), blocks = g.m / p.unitChannels;
   if (outSize == 0)
@@ -141,7 +215,8 @@ void convForward(void *const *buffers, const int64_t *params, int64_t begin, int
                                 x + (image * g.c + group * cg) * inSize,
                                 y + (image * g.m + target) * outSize,
                                 outSize,
-                                workspace}
+                                workspace,
+                                imageFloats}
                        .run();
                  });
   }
@@ -159,6 +234,7 @@ void convInputGrad(void *const *buffers, const int64_t *params, int64_t begin,
   int64_t inSize = volume(g.in), outSize = volume(g.out), blocks = g.c / p.unitChannels;
   if (inSize == 0)
     return;
+  int64_t imageFloats = convInputGradImageFloats(g);
   int64_t padded = ceilDiv(cg, kTileRows) * kTileRows;
   for (int64_t u = begin; u < end; ++u) {
     int64_t image = u / blocks, channel = u % blocks * p.unitChannels;
@@ -176,7 +252,8 @@ void convInputGrad(void *const *buffers, const int64_t *params, int64_t begin,
                                   dy + (image * g.m + group * mg) * outSize,
                                   dx + (image * g.c + target) * inSize,
                                   inSize,
-                                  workspace}
+                                  workspace,
+                                  imageFloats}
                          .run();
                    });
       tapsBefore += gather.taps();

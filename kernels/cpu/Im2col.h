@@ -54,6 +54,13 @@ struct Gather {
   int64_t targetSize[3];
   int64_t sourceSize() const { return axis[0].source * axis[1].source * axis[2].source; }
   int64_t gridSize() const { return axis[0].grid * axis[1].grid * axis[2].grid; }
+  /// Index of a grid position in the result.
+  int64_t targetOf(int64_t g0, int64_t g1, int64_t g2) const {
+    return ((axis[0].targetFirst + g0 * axis[0].targetStep) * targetSize[1] +
+            axis[1].targetFirst + g1 * axis[1].targetStep) *
+               targetSize[2] +
+           axis[2].targetFirst + g2 * axis[2].targetStep;
+  }
   int64_t taps() const { return axis[0].taps * axis[1].taps * axis[2].taps; }
 };
 
@@ -85,10 +92,7 @@ static inline int64_t cutRuns(const Gather &g, int64_t first, int64_t count, Run
     Run &r = runs[n++];
     r.at = at, r.count = least(count - at, a2.grid - g2);
     r.source[0] = g0 * a0.step, r.source[1] = g1 * a1.step, r.source[2] = g2 * a2.step;
-    r.target = ((a0.targetFirst + g0 * a0.targetStep) * g.targetSize[1] + a1.targetFirst +
-                g1 * a1.targetStep) *
-                   g.targetSize[2] +
-               a2.targetFirst + g2 * a2.targetStep;
+    r.target = g.targetOf(g0, g1, g2);
     at += r.count;
   }
   return n;

@@ -12,11 +12,10 @@ constexpr int kTileRows = gemm::kTileRows, kTileCols = gemm::kTileCols;
 constexpr int kRegisterRows = kLanes == 16 ? 12 : 6;
 constexpr int kRegisterCols = 2 * kLanes;
 
-/// C[Rows][kRegisterCols] = or += sum over k of a[k * 12 + row] * b[k * bStride +
-/// column].
-template <int Rows>
-static void registerTile(int64_t k, const float *a, const float *b, int64_t bStride,
-                         float *c, int64_t cRow, bool accumulate) {
+/// C[Rows][kRegisterCols] = or += sum over k of a[k * 12 + row] * rowOfB(k)[column].
+template <int Rows, typename RowOfB>
+SLUICE_INLINE void accumulateTile(int64_t k, const float *a, RowOfB rowOfB, float *c,
+                                  int64_t cRow, bool accumulate) {
   Vec acc[Rows][2];
 #pragma GCC unroll 16
   for (int i = 0; i < Rows; ++i)
@@ -25,7 +24,8 @@ static void registerTile(int64_t k, const float *a, const float *b, int64_t bStr
   for (int i = 0; i < Rows; ++i)
     __builtin_prefetch(c + i * cRow, 1);
 #pragma GCC unroll 2
-  for (int64_t kk = 0; kk < k; ++kk, a += kTileRows, b += bStride) {
+  for (int64_t kk = 0; kk < k; ++kk, a += kTileRows) {
+    const float *b = rowOfB(kk);
     Vec b0 = load(b), b1 = load(b + kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i) {
@@ -45,18 +45,36 @@ static void registerTile(int64_t k, const float *a, const float *b, int64_t bStr
   }
 }
 
+/// Rows of B a stride apart.
+template <int Rows>
+static void registerTile(int64_t k, const float *a, const float *b, int64_t bStride,
+                         float *c, int64_t cRow, bool accumulate) {
+  accumulateTile<Rows>(
+      k, a, [=](int64_t kk) { return b + kk * bStride; }, c, cRow, accumulate);
+}
+
+/// Rows of B at given offsets.
+template <int Rows>
+static void registerTileAt(int64_t k, const float *a, const float *b,
+                           const int64_t *offsets, float *c, int64_t cRow,
+                           bool accumulate) {
+  accumulateTile<Rows>(
+      k, a, [=](int64_t kk) { return b + offsets[kk]; }, c, cRow, accumulate);
+}
+
 using RegisterTile = void (*)(int64_t, const float *, const float *, int64_t, float *,
                               int64_t, bool);
+using RegisterTileAt = void (*)(int64_t, const float *, const float *, const int64_t *,
+                                float *, int64_t, bool);
+// By rows.
 #if defined(__AVX512F__)
-constexpr RegisterTile kRegisterTiles[] = {
-    nullptr,          registerTile<1>,  registerTile<2>, registerTile<3>, registerTile<4>,
-    registerTile<5>,  registerTile<6>,  registerTile<7>, registerTile<8>, registerTile<9>,
-    registerTile<10>, registerTile<11>, registerTile<12>};
+#define SLUICE_TILES(tile)                                                               \
+  {nullptr, tile<1>, tile<2>, tile<3>,  tile<4>,  tile<5>, tile<6>,                      \
+   tile<7>, tile<8>, tile<9>, tile<10>, tile<11>, tile<12>}
 #else
-constexpr RegisterTile kRegisterTiles[] = {
-    nullptr,         registerTile<1>, registerTile<2>, registerTile<3>,
-    registerTile<4>, registerTile<5>, registerTile<6>};
+#define SLUICE_TILES(tile) {nullptr, tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>}
 #endif
+constexpr RegisterTile kRegisterTiles[] = SLUICE_TILES(registerTile);
 
 /// C of rows <= 12 and all 32 columns.
 SLUICE_INLINE void fullTile(int64_t rows, int64_t k, const float *a, const float *b,
@@ -89,6 +107,18 @@ static inline void tile(int64_t rows, int64_t cols, int64_t k, const float *a,
       for (int64_t j = 0; j < cols; ++j)
         to[j * cCol] = from[j];
   }
+}
+
+static constexpr RegisterTileAt kRegisterTilesAt[] = SLUICE_TILES(registerTileAt);
+
+/// All 32 columns; rows of B start at b + offsets[k].
+SLUICE_INLINE void fullTileAt(int64_t rows, int64_t k, const float *a, const float *b,
+                              const int64_t *offsets, float *c, int64_t cRow,
+                              bool accumulate) {
+  for (int64_t r = 0; r < rows; r += kRegisterRows)
+    for (int64_t j = 0; j < kTileCols; j += kRegisterCols)
+      kRegisterTilesAt[least(rows - r, kRegisterRows)](
+          k, a + r, b + j, offsets, c + r * cRow + j, cRow, accumulate);
 }
 
 } // namespace sluice::SLUICE_LEVEL

