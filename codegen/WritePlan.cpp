@@ -77,6 +77,7 @@ private:
     plan.seed = integerAttr(module, "graph.seed", 0);
     plan.accumulate = integerAttr(module, "graph.accumulate", 1);
     plan.batch = integerAttr(module, "graph.batch", 0);
+    plan.full_batches = module->hasAttr("graph.full_batches");
     plan.loss_kind = stringAttr(module, "graph.loss_kind");
     plan.logits_output = stringAttr(module, "graph.logits_output");
     plan.labels_input = stringAttr(module, "graph.labels_input");

@@ -82,6 +82,10 @@ int64_t sluice_plan_accumulate(const sluice_plan *plan) {
   return plan ? plan->plan->accumulate() : 0;
 }
 
+bool sluice_plan_full_batches(const sluice_plan *plan) {
+  return plan && plan->plan->fullBatches();
+}
+
 static const char *textOf(const flatbuffers::String *text) {
   return text ? text->c_str() : "";
 }

@@ -38,6 +38,8 @@ public:
   int threads() const { return raw().threads(); }
   int64_t batch() const { return raw().batch(); }
   int64_t accumulate() const { return raw().accumulate(); }
+  /// Training and evaluation refuse short batches: the model's own loss counts padding.
+  bool fullBatches() const { return raw().full_batches(); }
 
   /// Null when there is none.
   const fbs::Program *program(std::string_view name) const;

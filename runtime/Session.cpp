@@ -117,6 +117,11 @@ Status Session::feed(const LoadedProgram &loaded, const Batch &batch,
   if (batch.count < 1 || batch.count > planPtr->batch())
     return Status::usage("a batch has 1 to " + std::to_string(planPtr->batch()) +
                          " samples, " + std::to_string(batch.count) + " are given");
+  bool isInfer = &loaded == &programs[inferProgram];
+  if (planPtr->fullBatches() && !isInfer && batch.count < planPtr->batch())
+    return Status::usage("the model's own loss would count padding: a batch needs all " +
+                         std::to_string(planPtr->batch()) + " samples, " +
+                         std::to_string(batch.count) + " are given");
   lastProgram = nullptr;
   if (options.stepPattern)
     std::memset(stepMemory.data(), *options.stepPattern, planPtr->memory().stepBytes);

@@ -10,12 +10,17 @@ Result<EvalReport> evaluate(Session &session, BatchSource &source,
   EvalReport report;
   report.updates = session.updates();
   double sum = 0, count = 0;
+  bool needsFull = session.plan().fullBatches();
   Batch batch;
   if (Status status = source.seek(0); !status.ok())
     return status;
   while (report.samples < source.size()) {
     Status status = source.next(batch);
     StepResult result;
+    if (status.ok() && needsFull && batch.count < session.plan().batch()) {
+      report.skipped = batch.count;
+      break;
+    }
     if (status.ok())
       status = session.eval(batch, result);
     if (status.ok() && onBatch)
@@ -44,6 +49,7 @@ public:
 private:
   Status checkOptions() const;
   Status resume();
+  bool isTailSkipped() const;
   int64_t updatesPerEpoch() const;
   int64_t target() const;
   Status runWindow(StepResult &result, double &computeUs);
@@ -68,6 +74,11 @@ Status TrainLoop::checkOptions() const {
     return Status::usage("neither steps nor epochs are given; training would not end");
   if (source.size() <= 0)
     return Status::refused("the data has no samples");
+  if (session.plan().fullBatches() && source.size() < session.plan().batch())
+    return Status::refused("the data has " + std::to_string(source.size()) +
+                           " samples, the model's own loss needs full batches of " +
+                           std::to_string(session.plan().batch()) +
+                           "; compile with a smaller batch");
   if (!options.checkpointFolder.empty() && !options.resume &&
       !listCheckpoints(options.checkpointFolder).empty())
     return Status::refused("the folder '" + options.checkpointFolder +
@@ -89,9 +100,16 @@ Status TrainLoop::resume() {
   return Status::success();
 }
 
+/// A model that computes its own loss cannot be trained on the short batch at the end of
+/// an epoch.
+bool TrainLoop::isTailSkipped() const {
+  return session.plan().fullBatches() && source.size() % session.plan().batch() != 0;
+}
+
 int64_t TrainLoop::updatesPerEpoch() const {
-  int64_t window = session.plan().batch() * session.plan().accumulate();
-  return (source.size() + window - 1) / window;
+  int64_t batch = session.plan().batch(), accumulate = session.plan().accumulate();
+  int64_t rest = isTailSkipped() ? 0 : batch - 1;
+  return ((source.size() + rest) / batch + accumulate - 1) / accumulate;
 }
 
 int64_t TrainLoop::target() const {
@@ -110,8 +128,10 @@ Status TrainLoop::runWindow(StepResult &result, double &computeUs) {
     if (Status status = source.next(batch); !status.ok())
       return status;
     uint64_t beginNs = nowNs();
-    Status status = session.step(batch, result);
-    if (status.ok() && !result.updated && session.samples() % source.size() == 0)
+    bool isSkipped = isTailSkipped() && batch.count < session.plan().batch();
+    bool isEpochEnd = (batch.firstSample + batch.count) % source.size() == 0;
+    Status status = isSkipped ? Status::success() : session.step(batch, result);
+    if (status.ok() && isEpochEnd && !result.updated)
       status = session.flush(result);
     computeUs += static_cast<double>(nowNs() - beginNs) / 1e3;
     if (!status.ok())
@@ -193,6 +213,10 @@ Status TrainLoop::run() {
     status = source.seek(session.samples());
   if (!status.ok())
     return status;
+  if (isTailSkipped())
+    summary.notes.push_back(
+        "the last " + std::to_string(source.size() % session.plan().batch()) +
+        " samples of each epoch are skipped: the model's own loss needs full batches");
   firstUpdate = session.updates();
   firstSample = session.samples();
   end = target();

@@ -16,7 +16,8 @@ namespace sluice {
 struct EvalReport {
   int64_t updates = 0; // of the session when it was evaluated
   int64_t samples = 0;
-  double loss = 0; // mean over everything that counts
+  int64_t skipped = 0; // at the end, when the model needs full batches
+  double loss = 0;     // mean over everything that counts
 };
 
 /// After every batch of an evaluation: for metrics, from session.output(...) and the
@@ -42,11 +43,12 @@ struct TrainOptions {
   // Both count from the first sample ever seen: a resumed run goes on to the same end. At
   // least one is given; the earlier end wins.
   std::optional<int64_t> steps; // updates
-  std::optional<int64_t>
-      epochs; // the last window of an epoch may be partial; it is updated at once
+  /// The last window of an epoch may be partial; it is updated at once. A short batch at
+  /// its end is skipped, with a note, when the model needs full batches.
+  std::optional<int64_t> epochs;
 
-  int64_t evalEvery =
-      0; // updates; 0: never. The last update is always evaluated when there is a source
+  /// Updates; 0: never. The last update is always evaluated when there is a source.
+  int64_t evalEvery = 0;
   std::string checkpointFolder;
   int64_t checkpointEvery = 0; // updates; 0: only at the end
   bool resume = false;         // from the folder's newest checkpoint, if it has any

@@ -97,6 +97,30 @@ TEST(Trainer, SavesAndEvaluatesWhenDue) {
   EXPECT_NEAR(summary.eval->loss, w * w + 4, 1e-5);
 }
 
+TEST(Trainer, TailIsSkippedWhenTheModelNeedsFullBatches) {
+  TestPlan p = scalarPlan(4, 2, 0.1);
+  p.plan.full_batches = true;
+  auto session = makeSession(p.read());
+  FloatSource source(numbers(14), 4); // batches 4 4 | 4 (2)
+  TrainOptions options;
+  options.epochs = 2;
+  TrainSummary summary = mustTrain(*session, source, options);
+  EXPECT_EQ(summary.updates, 4);
+  ASSERT_EQ(summary.notes.size(), 1u);
+  EXPECT_NE(summary.notes[0].find("last 2 samples of each epoch"), std::string::npos);
+  StepResult result;
+  EXPECT_EQ(session->step(batchOf({1, 2, 3}), result).code, StatusCode::usage);
+  EXPECT_EQ(session->eval(batchOf({1, 2, 3}), result).code, StatusCode::usage);
+  EXPECT_TRUE(session->infer(batchOf({1, 2, 3})).ok());
+  auto report = evaluate(*session, source);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->samples, 12);
+  EXPECT_EQ(report->skipped, 2);
+
+  FloatSource tooFew(numbers(3), 4);
+  EXPECT_EQ(train(*session, tooFew, nullptr, options).status().code, StatusCode::refused);
+}
+
 TEST(Trainer, EvalCountsTheTailOnce) {
   auto session = makeSession(scalarPlan(4, 1, 0.1, 1).read());
   FloatSource source({0, 0, 0, 0, 3}, 4);

@@ -107,7 +107,7 @@ const char *c_api_describe(const char *path) {
   CHECK(strcmp(sluice_plan_group(plan, 0), "main") == 0);
   CHECK(strcmp(sluice_plan_model_name(plan), "test") == 0);
   CHECK(sluice_plan_threads(plan) == 1 && sluice_plan_batch(plan) == 2);
-  CHECK(sluice_plan_accumulate(plan) == 1);
+  CHECK(sluice_plan_accumulate(plan) == 1 && !sluice_plan_full_batches(plan));
   sluice_plan_close(plan);
   return "";
 }

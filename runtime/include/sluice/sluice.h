@@ -162,6 +162,9 @@ SLUICE_API int64_t
 sluice_plan_batch(const sluice_plan *plan); /* samples of a micro-batch */
 SLUICE_API int64_t
 sluice_plan_accumulate(const sluice_plan *plan); /* micro-batches per update */
+/* The model computes its own loss, which would count padding: training and evaluation
+ * refuse short batches. */
+SLUICE_API bool sluice_plan_full_batches(const sluice_plan *plan);
 SLUICE_API const char *sluice_plan_model_name(const sluice_plan *plan);
 
 /* "step" (or "micro" and "update"), "eval", "infer"; NULL behind the last. */
@@ -195,8 +198,9 @@ SLUICE_API void sluice_session_destroy(sluice_session *session);
 SLUICE_API const char *sluice_session_error(const sluice_session *session);
 
 /* Trains on one micro-batch of 1 <= samples <= batch samples; a short one is filled up
- * and masked. inputs[i] is input i of program "step" (or "micro"). Updates the parameters
- * when `accumulate` micro-batches are complete. `result` may be NULL. */
+ * and masked, or refused when the model needs full batches. inputs[i] is input i of
+ * program "step" (or "micro"). Updates the parameters when `accumulate` micro-batches are
+ * complete. `result` may be NULL. */
 SLUICE_API sluice_status sluice_session_step(sluice_session *session,
                                              const void *const *inputs, size_t count,
                                              int64_t samples, sluice_step_result *result);
