@@ -27,7 +27,9 @@ public:
           for (Diagnostic &note : diagnostic.getNotes())
             append(note, "  note: ");
           return success();
-        }) {}
+        }) {
+    context->printOpOnDiagnostic(false); // the location names the node
+  }
   std::string text;
 
 private:

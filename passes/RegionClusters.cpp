@@ -16,8 +16,11 @@ constexpr size_t maxOperands = 32;
 /// matter.
 constexpr int64_t enoughUnits = 8, smallElements = 32768;
 
-/// Nothing is computed: repeating it costs less than a trip through memory.
+/// Repeating it costs less than a trip through memory: nothing is computed, or only one
+/// number.
 bool isFree(Operation *op) {
+  if (isa<graph::Elementwise>(op))
+    return graph::tensorType(op->getResult(0)).getNumElements() == 1;
   if (auto constant = dyn_cast<graph::ConstantOp>(op))
     return constant.getValue().isSplat();
   return isa<graph::BroadcastOp, graph::IotaOp>(op);
@@ -50,7 +53,7 @@ void RegionClusters::add(Operation *op, bool fuse) {
   bool view = isa<graph::ReshapeOp>(op);
   if (fuse ? isFree(op) || view : isConstant && isFree(op))
     cloneIntoUsers(op);
-  if (op->use_empty() && !mayJoin(op) && (isFree(op) || view)) {
+  if (op->use_empty() && (isFree(op) || view)) {
     op->erase();
     return;
   }
