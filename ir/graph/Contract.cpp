@@ -1,5 +1,6 @@
 // Contractions: any product of two tensors summed over paired dimensions.
 #include "ir/graph/GraphBuilder.h"
+#include "ir/graph/Integers.h"
 #include "ir/graph/Interpreter.h"
 #include "ir/graph/MatrixLoops.h"
 #include "ir/graph/Shapes.h"
@@ -84,7 +85,6 @@ std::vector<int64_t> offsets(Sizes shape, Sizes dimensions) {
 /// Integer products, modulo 2^64 and then of the type's width.
 void contractIntegers(const HostTensor &lhs, const Side &left, const HostTensor &rhs,
                       const Side &right, HostTensor &y) {
-  const unsigned unused = 64 - y.elementType.getIntOrFloatBitWidth();
   auto leftBatch = offsets(lhs.shape, left.batch),
        leftFree = offsets(lhs.shape, left.free),
        leftSum = offsets(lhs.shape, left.contract),
@@ -95,12 +95,11 @@ void contractIntegers(const HostTensor &lhs, const Side &left, const HostTensor 
   for (size_t b = 0; b < leftBatch.size(); ++b)
     for (int64_t m : leftFree)
       for (int64_t n : rightFree) {
-        uint64_t sum = 0;
+        int64_t sum = 0;
         for (size_t k = 0; k < leftSum.size(); ++k)
-          sum += static_cast<uint64_t>(lhs.integers[leftBatch[b] + m + leftSum[k]]) *
-                 static_cast<uint64_t>(rhs.integers[rightBatch[b] + n + rightSum[k]]);
-        y.integers[at++] =
-            unused == 63 ? sum & 1 : static_cast<int64_t>(sum << unused) >> unused;
+          sum = addWrap(sum, mulWrap(lhs.integers[leftBatch[b] + m + leftSum[k]],
+                                     rhs.integers[rightBatch[b] + n + rightSum[k]]));
+        y.integers[at++] = wrap(sum, y.elementType);
       }
 }
 

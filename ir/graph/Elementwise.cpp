@@ -1,5 +1,6 @@
 // Elementwise operations: inference, verifiers and reference evaluation, as two tables.
 #include "ir/graph/Graph.h"
+#include "ir/graph/Integers.h"
 #include "ir/graph/Interpreter.h"
 #include "ir/graph/Shapes.h"
 
@@ -146,15 +147,6 @@ LogicalResult CastOp::inferReturnTypes(MLIRContext *, std::optional<Location> lo
 
 namespace {
 
-/// Keeps the low bits that the type has; i1 holds 0 or 1, wider integers are signed.
-int64_t wrap(int64_t value, Type type) {
-  const unsigned width = type.getIntOrFloatBitWidth();
-  if (width == 1)
-    return value & 1;
-  const unsigned unused = 64 - width;
-  return static_cast<int64_t>(static_cast<uint64_t>(value) << unused) >> unused;
-}
-
 struct None {};
 
 template <class Real, class Integer>
@@ -183,16 +175,6 @@ LogicalResult zip(Evaluation &eval, Real real, Integer integer) {
   return success();
 }
 
-// Two's complement arithmetic without signed overflow.
-int64_t addWrap(int64_t a, int64_t b) {
-  return static_cast<uint64_t>(a) + static_cast<uint64_t>(b);
-}
-int64_t subWrap(int64_t a, int64_t b) {
-  return static_cast<uint64_t>(a) - static_cast<uint64_t>(b);
-}
-int64_t mulWrap(int64_t a, int64_t b) {
-  return static_cast<uint64_t>(a) * static_cast<uint64_t>(b);
-}
 /// Division by zero gives 0 (as the generated code does).
 int64_t divInteger(int64_t a, int64_t b) {
   return b == 0 ? 0 : b == -1 ? subWrap(0, a) : a / b;

@@ -1,6 +1,7 @@
 // Reading and writing by index. Negative indices count from the end; an index out of
 // range reads as zeros and is not written.
 #include "ir/graph/GraphBuilder.h"
+#include "ir/graph/Integers.h"
 #include "ir/graph/Interpreter.h"
 #include "ir/graph/Shapes.h"
 
@@ -18,12 +19,6 @@ namespace {
 int64_t resolve(int64_t index, int64_t size) {
   index += index < 0 ? size : 0;
   return index < 0 || index >= size ? -1 : index;
-}
-
-int64_t addIntegers(int64_t a, int64_t b, Type type) {
-  const uint64_t sum = static_cast<uint64_t>(a) + static_cast<uint64_t>(b);
-  const unsigned unused = 64 - type.getIntOrFloatBitWidth();
-  return unused == 63 ? sum & 1 : static_cast<int64_t>(sum << unused) >> unused;
 }
 
 bool wanted(const GradientContext &context, Value operand, unsigned index) {
@@ -163,7 +158,7 @@ LogicalResult ScatterAddOp::evaluate(Evaluation &eval) {
             [&](double a, double b) { return eval.round(a + b); });
   else
     addRows(updates.integers, indices, view, y.integers,
-            [&](int64_t a, int64_t b) { return addIntegers(a, b, y.elementType); });
+            [&](int64_t a, int64_t b) { return wrap(addWrap(a, b), y.elementType); });
   return success();
 }
 
@@ -278,7 +273,7 @@ LogicalResult ScatterElementsOp::evaluate(Evaluation &eval) {
       y.reals[to] = add ? eval.round(y.reals[to] + updates.reals[i]) : updates.reals[i];
     else
       y.integers[to] =
-          add ? addIntegers(y.integers[to], updates.integers[i], y.elementType)
+          add ? wrap(addWrap(y.integers[to], updates.integers[i]), y.elementType)
               : updates.integers[i];
   });
   return success();

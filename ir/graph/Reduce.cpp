@@ -1,5 +1,6 @@
 // Reductions and running sums.
 #include "ir/graph/GraphBuilder.h"
+#include "ir/graph/Integers.h"
 #include "ir/graph/Interpreter.h"
 #include "ir/graph/Shapes.h"
 
@@ -15,13 +16,6 @@ using namespace sluice::graph;
 #include "ir/graph/Reduce.cpp.inc"
 
 namespace {
-
-int64_t wrapTo(Type type, int64_t value) {
-  const unsigned unused = 64 - type.getIntOrFloatBitWidth();
-  return unused == 63
-             ? value & 1
-             : static_cast<int64_t>(static_cast<uint64_t>(value) << unused) >> unused;
-}
 
 /// The shape with one dimension taken out, or made 1 with `keep`.
 SmallVector<int64_t> without(ArrayRef<int64_t> shape, ArrayRef<int64_t> axes, bool keep) {
@@ -78,11 +72,11 @@ void reduceIntegers(StringRef kind, const HostTensor &x, ArrayRef<int64_t> strid
   auto [least, most] = limits(x.elementType);
   if (kind == "sum")
     fold<int64_t>(x.integers, x.shape, strides, y, 0, [&](int64_t a, int64_t b) {
-      return wrapTo(x.elementType, static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+      return wrap(addWrap(a, b), x.elementType);
     });
   else if (kind == "prod")
     fold<int64_t>(x.integers, x.shape, strides, y, 1, [&](int64_t a, int64_t b) {
-      return wrapTo(x.elementType, static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+      return wrap(mulWrap(a, b), x.elementType);
     });
   else if (kind == "max")
     fold<int64_t>(x.integers, x.shape, strides, y, least,
@@ -253,7 +247,7 @@ LogicalResult CumSumOp::evaluate(Evaluation &eval) {
   AxisView view(x.shape, getAxis());
   auto addReals = [&](double a, double b) { return eval.round(a + b); };
   auto addIntegers = [&](int64_t a, int64_t b) {
-    return wrapTo(y.elementType, static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    return wrap(addWrap(a, b), y.elementType);
   };
   for (int64_t o = 0; o < view.outer; ++o)
     for (int64_t n = 0; n < view.inner; ++n) {

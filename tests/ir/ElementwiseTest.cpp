@@ -1,6 +1,8 @@
 // Elementwise operations: values, errors and gradients.
 #include "tests/ir/GradientCheck.h"
 
+#include <gtest/gtest-spi.h>
+
 namespace sluice::graph {
 namespace {
 
@@ -271,6 +273,12 @@ TEST(Elementwise, PowConventionsOfPyTorch) {
                   {real({5}, {0, 0, 0, -2, -2}), real({5}, {0, 2, -1, 3, 0.5})});
   expectReals(d[0], {0, 0, -inf, 12, nan});
   expectReals(d[1], {0, 0, -inf, nan, nan});
+}
+
+TEST(Elementwise, GradientCheckNoticesADifference) {
+  // floor jumps at 1, its gradient is 0.
+  EXPECT_NONFATAL_FAILURE(checkGradient(elementwise<FloorOp>(), {real({1}, {1})}),
+                          "input 0 element 0");
 }
 
 TEST(Elementwise, IntegersHaveNoGradient) {

@@ -15,6 +15,9 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "mlir/Transforms/Passes.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/IntrinsicInst.h"
+#include "llvm/IR/Operator.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/TargetParser/Host.h"
 
@@ -99,6 +102,17 @@ LogicalResult lower(ModuleOp module) {
   return passes.run(module);
 }
 
+/// No instruction may be reassociated or fused at the compiler's choice.
+void expectStrict(const llvm::Module &code) {
+  for (const llvm::Function &function : code)
+    for (const llvm::Instruction &instruction : llvm::instructions(function)) {
+      if (llvm::isa<llvm::FPMathOperator>(instruction))
+        EXPECT_FALSE(instruction.getFastMathFlags().any());
+      if (auto *call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction))
+        EXPECT_NE(call->getIntrinsicID(), llvm::Intrinsic::fmuladd);
+    }
+}
+
 /// Optimised machine code that may call nothing from outside.
 llvm::Expected<std::unique_ptr<llvm::orc::LLJIT>> compile(ModuleOp module,
                                                           const std::string &cpu) {
@@ -108,6 +122,7 @@ llvm::Expected<std::unique_ptr<llvm::orc::LLJIT>> compile(ModuleOp module,
   std::unique_ptr<llvm::Module> code = translateModuleToLLVMIR(module, *context);
   if (!code)
     return llvm::createStringError("no translation to LLVM");
+  expectStrict(*code);
   llvm::orc::JITTargetMachineBuilder target{llvm::Triple(llvm::sys::getProcessTriple())};
   target.setCPU(cpu.empty() ? llvm::sys::getHostCPUName().str() : cpu);
   auto jit = llvm::orc::LLJITBuilder()
