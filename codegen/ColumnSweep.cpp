@@ -84,7 +84,7 @@ RegionWalk::Accumulators RegionWalk::loadSums(Value unit, Sum which) {
   for (auto [i, reduction] : llvm::enumerate(passes.front().reductions))
     for (int vector = 0; vector < values.vectorsPerUnit(); ++vector)
       sums.push_back(b.create<LLVM::LoadOp>(lanes.vectorType(elementOf(reduction)),
-                                            sumAddress(unit, i, vector, which), 64));
+                                            sumAddress(unit, i, vector, which), 4));
   return sums;
 }
 
@@ -94,7 +94,7 @@ void RegionWalk::storeSums(Value unit, Sum which, const Accumulators &sums) {
   for (size_t i = 0; i < reductions; ++i)
     for (size_t vector = 0; vector < vectors; ++vector)
       b.create<LLVM::StoreOp>(sums[i * vectors + vector],
-                              sumAddress(unit, i, static_cast<int>(vector), which), 64);
+                              sumAddress(unit, i, static_cast<int>(vector), which), 4);
 }
 
 void RegionWalk::addBlock(Value unit) {
@@ -106,10 +106,10 @@ void RegionWalk::addBlock(Value unit) {
     for (int vector = 0; vector < vectors; ++vector) {
       Value block = sumAddress(unit, i, vector, Sum::Block);
       Value total = sumAddress(unit, i, vector, Sum::Total);
-      Value sum = lanes.combine(kind, b.create<LLVM::LoadOp>(type, total, 64),
-                                b.create<LLVM::LoadOp>(type, block, 64));
-      b.create<LLVM::StoreOp>(sum, total, 64);
-      b.create<LLVM::StoreOp>(lanes.neutral(kind, elementOf(reduction)), block, 64);
+      Value sum = lanes.combine(kind, b.create<LLVM::LoadOp>(type, total, 4),
+                                b.create<LLVM::LoadOp>(type, block, 4));
+      b.create<LLVM::StoreOp>(sum, total, 4);
+      b.create<LLVM::StoreOp>(lanes.neutral(kind, elementOf(reduction)), block, 4);
     }
   }
 }
