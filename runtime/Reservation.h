@@ -46,6 +46,9 @@ public:
 private:
   enum class Owner { caller, hooks, system };
   void reset();
+  Status lend(const char *what, LentMemory lent);
+  Status ask(const char *what, const AllocatorHooks &given);
+  Status map(const char *what);
 
   uint8_t *memory = nullptr;
   uint64_t size = 0;
