@@ -91,10 +91,28 @@ private:
     getOperation()->setAttr("graph.batch", builder.getI64IntegerAttr(layout.batch));
     markBatched(forward, layout.batch);
     boundIndexInputs(forward);
-    forward.walk([&](graph::DropoutOp dropout) {
-      auto type = graph::tensorType(dropout.getX());
-      if (type.getRank() > 0 && type.getDimSize(0) % layout.batch == 0)
-        dropout.setSamples(layout.batch);
+    tellSamples();
+  }
+
+  /// Random numbers are keyed by sample, and batch statistics leave padding out.
+  void tellSamples() {
+    StateSymbols state(getOperation());
+    EntryReads reads(forward, state);
+    auto rowsPerSample = [&](Value x) -> int64_t { // 0: dimension 0 holds no samples
+      auto type = graph::tensorType(x);
+      bool holds = type.getRank() > 0 && type.getDimSize(0) % layout.batch == 0;
+      return holds ? type.getDimSize(0) / layout.batch : 0;
+    };
+    forward.walk([&](graph::DropoutOp op) {
+      if (rowsPerSample(op.getX()) > 0)
+        op.setSamples(layout.batch);
+    });
+    forward.walk([&](graph::BatchNormTrainOp op) {
+      OpBuilder builder(op);
+      graph::GraphBuilder b(op.getLoc(), builder);
+      Value valid = reads.control("control/valid", builder.getI64Type());
+      if (int64_t rows = rowsPerSample(op.getX()))
+        op.getValidMutable().assign(b.scale(valid, rows));
     });
   }
 
@@ -189,18 +207,15 @@ private:
     reportFullBatches(module, type);
   }
 
-  /// Some models mix samples, so that padding cannot be masked out afterwards.
+  /// A loss inside the model has mixed the samples: padding cannot be masked out
+  /// afterwards.
   void reportFullBatches(ModuleOp module, RankedTensorType type) {
-    std::string why;
-    if (loss.kind == "output" && type.getNumElements() == 1)
-      why = "the model's own loss";
-    else if (!forward.getOps<graph::BatchNormTrainOp>().empty())
-      why = "batch statistics";
-    if (why.empty())
+    if (loss.kind != "output" || type.getNumElements() != 1)
       return;
     module->setAttr("graph.full_batches", UnitAttr::get(module.getContext()));
-    report(module, "padding: " + why +
-                       " would count padding, so training steps take full micro-batches");
+    report(module,
+           "padding: the model's own loss would count padding, so every micro-batch "
+           "must be full");
   }
 
   const TrainingSpec &spec;

@@ -39,7 +39,6 @@ struct Channels {
     count = std::max<int64_t>(count, 1);
   }
   Value sum(GraphBuilder &b, Value x) const { return b.sum(x, axes, /*keep=*/false); }
-  Value mean(GraphBuilder &b, Value x) const { return b.scale(sum(b, x), 1.0 / count); }
 };
 
 Value perChannel(GraphBuilder &b, Value vector, Value like) {
@@ -116,7 +115,8 @@ LogicalResult BatchNormTrainOp::inferReturnTypes(MLIRContext *,
                                                  std::optional<Location> loc,
                                                  Adaptor adaptor,
                                                  SmallVectorImpl<Type> &results) {
-  if (failed(checkChannels(loc, adaptor.getOperands(), "batch_norm_train")))
+  if (failed(checkChannels(loc, {adaptor.getX(), adaptor.getScale(), adaptor.getBias()},
+                           "batch_norm_train")))
     return failure();
   auto x = cast<RankedTensorType>(adaptor.getX().getType());
   results.push_back(x);
@@ -127,14 +127,20 @@ LogicalResult BatchNormTrainOp::inferReturnTypes(MLIRContext *,
 LogicalResult BatchNormTrainOp::evaluate(Evaluation &eval) {
   const HostTensor &x = eval.operand(0);
   HostTensor mean = eval.result(1), variance = eval.result(2);
-  double count = std::max<double>(1, static_cast<double>(x.size()) /
-                                         std::max<int64_t>(1, x.shape[1]));
-  forEachElement(x, [&](int64_t c, int64_t at) { mean.reals[c] += x.reals[at] / count; });
+  const int64_t rows = std::max<int64_t>(1, x.shape[0]), rowSize = x.size() / rows;
+  const int64_t valid = getValid() ? eval.operand(3).integers[0] : rows;
+  const int64_t counted = valid * rowSize, channels = std::max<int64_t>(1, x.shape[1]);
+  const double count = std::max<double>(1, static_cast<double>(counted) / channels);
   forEachElement(x, [&](int64_t c, int64_t at) {
-    double centred = x.reals[at] - mean.reals[c];
+    mean.reals[c] += at < counted ? x.reals[at] / count : 0;
+  });
+  forEachElement(x, [&](int64_t c, int64_t at) {
+    double centred = at < counted ? x.reals[at] - mean.reals[c] : 0;
     variance.reals[c] += centred * centred / count;
   });
   normalize(eval, mean, variance, getEpsilon().convertToDouble());
+  for (int64_t at = counted; at < x.size(); ++at)
+    eval.result(0).reals[at] = 0;
   for (size_t c = 0; c < mean.reals.size(); ++c) {
     eval.result(1).reals[c] = eval.round(mean.reals[c]);
     eval.result(2).reals[c] = eval.round(variance.reals[c]);
@@ -142,46 +148,83 @@ LogicalResult BatchNormTrainOp::evaluate(Evaluation &eval) {
   return success();
 }
 
+namespace {
+
+/// The elements of a batch that count, and the reciprocal of their number per channel.
+class CountedRows {
+public:
+  CountedRows(GraphBuilder &b, BatchNormTrainOp op)
+      : b(b), x(op.getX()), valid(op.getValid()), channels(x) {
+    if (!valid)
+      return;
+    const int64_t rows = tensorType(x).getDimSize(0);
+    Value inside = b.compare(b.make<IotaOp>(ArrayRef<int64_t>(rows), 0), "lt",
+                             b.broadcast(valid, rows));
+    SmallVector<int64_t> others;
+    for (int64_t d = 1; d < tensorType(x).getRank(); ++d)
+      others.push_back(d);
+    mask = b.spread(inside, tensorType(x).getShape(), others);
+    Type element = tensorType(x).getElementType();
+    Value count = b.scale(b.cast(valid, element), static_cast<double>(channels.count) /
+                                                      std::max<int64_t>(1, rows));
+    Value one = b.splatLike(count, 1);
+    share = b.div(one, b.make<MaxOp>(count, one));
+  }
+  /// 0 on padding.
+  Value keep(Value y) { return valid ? b.select(mask, y, b.splatLike(y, 0)) : y; }
+  Value sum(Value y) { return channels.sum(b, y); }
+  /// Per channel or not: divided by the number of elements a channel has.
+  Value divide(Value y, double factor = 1) {
+    if (!valid)
+      return b.scale(y, factor / channels.count);
+    return b.scale(b.mul(y, b.broadcastLike(share, y)), factor);
+  }
+  Value spread(Value vector) { return perChannel(b, vector, x); }
+
+private:
+  GraphBuilder &b;
+  Value x, valid, mask, share;
+  Channels channels;
+};
+
+} // namespace
+
 SmallVector<Value> BatchNormTrainOp::decompose(OpBuilder &builder) {
   GraphBuilder b(getLoc(), builder);
+  CountedRows rows(b, *this);
   Value x = getX();
-  Channels channels(x);
-  Value mean = channels.mean(b, x);
-  Value centred = b.sub(x, perChannel(b, mean, x));
-  Value variance = channels.mean(b, b.mul(centred, centred));
-  Value rstd = b.make<RsqrtOp>(b.shift(variance, getEpsilon().convertToDouble()));
-  Value y = b.mul(centred, perChannel(b, b.mul(getScale(), rstd), x));
-  return {b.add(y, perChannel(b, getBias(), x)), mean, variance};
+  Value mean = rows.divide(rows.sum(rows.keep(x)));
+  Value centred = rows.keep(b.sub(x, rows.spread(mean)));
+  Value variance = rows.divide(rows.sum(b.square(centred)));
+  Value rstd = b.rsqrt(b.shift(variance, getEpsilon().convertToDouble()));
+  Value y = b.mul(centred, rows.spread(b.mul(getScale(), rstd)));
+  return {rows.keep(b.add(y, rows.spread(getBias()))), mean, variance};
 }
 
 LogicalResult BatchNormTrainOp::buildGradient(OpBuilder &builder,
                                               GradientContext &context) {
   GraphBuilder b(getLoc(), builder);
-  Value x = getX(), dy = context.cotangent(0), dx;
-  Channels channels(x);
-  double share = 1.0 / channels.count;
-  Value centred = b.sub(x, perChannel(b, getMean(), x));
-  if (dy) {
-    Value rstd = b.make<RsqrtOp>(b.shift(getVariance(), getEpsilon().convertToDouble()));
-    Value xhat = b.mul(centred, perChannel(b, rstd, x));
-    Value dbias = channels.sum(b, dy), dscale = channels.sum(b, b.mul(dy, xhat));
+  CountedRows rows(b, *this);
+  Value dx, centred = rows.keep(b.sub(getX(), rows.spread(getMean())));
+  auto addTo = [&](Value part) { dx = dx ? b.add(dx, part) : part; };
+  if (Value dy = context.cotangent(0)) {
+    dy = rows.keep(dy);
+    Value rstd = b.rsqrt(b.shift(getVariance(), getEpsilon().convertToDouble()));
+    Value xhat = b.mul(centred, rows.spread(rstd));
+    Value dbias = rows.sum(dy), dscale = rows.sum(b.mul(dy, xhat));
     context.set(1, dscale);
     context.set(2, dbias);
     // scale * rstd * (dy - mean(dy) - xhat * mean(dy * xhat)): the means are those sums
     // over the count.
-    Value residual = b.sub(dy, perChannel(b, b.scale(dbias, share), dy));
-    residual = b.sub(residual, b.mul(xhat, perChannel(b, b.scale(dscale, share), dy)));
-    dx = b.mul(residual, perChannel(b, b.mul(getScale(), rstd), dy));
+    Value residual = b.sub(dy, rows.spread(rows.divide(dbias)));
+    residual = b.sub(residual, b.mul(xhat, rows.spread(rows.divide(dscale))));
+    addTo(b.mul(residual, rows.spread(b.mul(getScale(), rstd))));
   }
-  if (Value dmean = context.cotangent(1)) {
-    Value part = perChannel(b, b.scale(dmean, share), x);
-    dx = dx ? b.add(dx, part) : part;
-  }
-  if (Value dvariance = context.cotangent(2)) {
-    Value part = b.mul(centred, perChannel(b, b.scale(dvariance, 2 * share), x));
-    dx = dx ? b.add(dx, part) : part;
-  }
-  context.set(0, dx);
+  if (Value dmean = context.cotangent(1))
+    addTo(rows.spread(rows.divide(dmean)));
+  if (Value dvariance = context.cotangent(2))
+    addTo(b.mul(centred, rows.spread(rows.divide(dvariance, 2))));
+  context.set(0, rows.keep(dx));
   return success();
 }
 

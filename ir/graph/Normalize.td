@@ -38,10 +38,15 @@ def Graph_BatchNormTrainOp : Graph_Composite<"batch_norm_train",
   let description = [{
     A training step updates the buffers named by `running_mean` and `running_variance` (or none):
     running = momentum * running + (1 - momentum) * batch, with the population variance (the ONNX convention).
+    With `valid`, rows of dimension 0 from there on are padding (set by the train stage): they count for nothing, give 0 and get no gradient.
   }];
-  let arguments = (ins Graph_FloatTensor:$x, Graph_FloatTensor:$scale, Graph_FloatTensor:$bias, F64Attr:$epsilon,
+  let arguments = (ins Graph_FloatTensor:$x, Graph_FloatTensor:$scale, Graph_FloatTensor:$bias, Optional<Graph_I64Scalar>:$valid, F64Attr:$epsilon,
     DefaultValuedAttr<F64Attr, "0.9">:$momentum, OptionalAttr<FlatSymbolRefAttr>:$running_mean,
     OptionalAttr<FlatSymbolRefAttr>:$running_variance);
   let results = (outs Graph_FloatTensor:$y, Graph_FloatTensor:$mean, Graph_FloatTensor:$variance);
+  let builders = [OpBuilder<(ins "::mlir::Value":$x, "::mlir::Value":$scale, "::mlir::Value":$bias, "::llvm::APFloat":$epsilon,
+      "::llvm::APFloat":$momentum, "::mlir::FlatSymbolRefAttr":$running_mean, "::mlir::FlatSymbolRefAttr":$running_variance), [{
+    build($_builder, $_state, x, scale, bias, ::mlir::Value(), epsilon, momentum, running_mean, running_variance);
+  }]>];
 }
 #endif

@@ -218,6 +218,30 @@ TEST(BatchNormTrain, DecomposesAndDifferentiates) {
   checkDecomposition(batchNormTrain(), {uniform({0, 3}), uniform({3}), uniform({3})});
 }
 
+// Padding changes nothing: neither the statistics nor any gradient.
+TEST(BatchNormTrain, LeavesPaddingOut) {
+  Build masked = [](OpBuilder &b, ArrayRef<Value> x) -> Operation * {
+    return b.create<BatchNormTrainOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3],
+                                      APFloat(1e-5), APFloat(0.9), FlatSymbolRefAttr(),
+                                      FlatSymbolRefAttr());
+  };
+  std::vector<HostTensor> inputs = channelInputs();
+  inputs[0] = uniform({4, 3, 2});
+  std::vector<HostTensor> whole = inputs;
+  whole[0].shape = {2, 3, 2};
+  whole[0].reals.resize(12);
+  inputs.push_back(integer({}, {2}));
+  checkDecomposition(masked, inputs);
+  checkGradient(masked, inputs, loose);
+  auto results = run(masked, inputs), expected = run(batchNormTrain(), whole);
+  expectReals(results[1], expected[1].reals);
+  expectReals(results[2], expected[2].reals);
+  expected[0].reals.resize(24, 0);
+  expectReals(results[0], expected[0].reals);
+  inputs[3] = integer({}, {0});
+  checkDecomposition(masked, inputs);
+}
+
 TEST(BatchNorm, RefusesOtherNumbersOfChannels) {
   EXPECT_ERROR(
       errorsOfOp(

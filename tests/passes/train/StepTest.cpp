@@ -91,21 +91,31 @@ TEST(Step, DropoutChangesWithTheUpdateAndNotInEvaluation) {
   EXPECT_NE(scalar(trained.run("step", cnnBatch()), "loss_sum"), first);
 }
 
-TEST(Step, IgnoresPadding) {
-  Trained trained(models::mlp, descent("cross_entropy"));
+/// The state after a step with two valid samples, for two contents of the padding.
+void expectPaddingIgnored(Trained &trained, Values batch, const std::string &parameter) {
+  ASSERT_TRUE(trained.good) << trained.errors;
   trained.randomize();
   trained.set("control/valid", 2);
   const graph::StateMap before = trained.state;
-  Values batch = mlpBatch();
-  Values results = trained.run("step", batch);
-  EXPECT_EQ(scalar(results, "loss_count"), 2);
-  const HostTensor moved = trained.at("param/fc1.weight");
+  EXPECT_EQ(scalar(trained.run("step", batch), "loss_count"), 2);
+  const graph::StateMap after = trained.state;
   trained.state = before;
-  for (int i = 10; i < 20; ++i)
-    batch["x"].reals[i] = 100 + i;
+  std::vector<double> &x = batch["x"].reals;
+  for (size_t i = x.size() / 2; i < x.size(); ++i)
+    x[i] = 100.0 + i;
   batch["labels"].integers[3] = 0;
   trained.run("step", batch);
-  EXPECT_EQ(trained.at("param/fc1.weight").reals, moved.reals);
+  EXPECT_NE(after.lookup(parameter).reals, before.lookup(parameter).reals);
+  for (const auto &entry : after)
+    EXPECT_EQ(trained.at(entry.getKey().str()).reals, entry.second.reals)
+        << entry.getKey().str();
+}
+
+TEST(Step, IgnoresPadding) {
+  Trained mlp(models::mlp, descent("cross_entropy"));
+  expectPaddingIgnored(mlp, mlpBatch(), "param/fc1.weight");
+  Trained cnn(models::cnn, descent("cross_entropy"));
+  expectPaddingIgnored(cnn, cnnBatch(), "param/bn.running_mean");
 }
 
 // A1: a mean over all samples, not a mean of means.
