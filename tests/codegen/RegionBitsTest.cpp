@@ -62,8 +62,8 @@ TEST(RegionBits, ColumnSumsAloneAndTogether) {
 
 TEST(RegionBits, LongAndShortBodiesReduceInTheSameOrder) {
   // An expensive body walks vector by vector, a short one four at a time.
-  for (int64_t columns : {48, 64, 112, 1003}) {
-    HostTensor x = uniform({3, columns});
+  for (int64_t columns : {48, 57, 64, 112, 121, 1003}) {
+    HostTensor x = uniform({20, columns});
     std::vector<HostTensor> both = run(
         [](GraphBuilder &b, auto v) {
           Value y = v[0];
