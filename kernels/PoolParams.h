@@ -15,7 +15,8 @@ namespace sluice {
 /// or with countIncludePad by those inside x
 ///                                   with its pads (pad, padEnd). Bits: sum in row-major
 ///                                   order, then / count.
-/// avg_pool_grad_f32: dy, dx.        dy / count added in the order of kernel positions.
+/// avg_pool_grad_f32: dy, dx.        dy / count added by rows of outputs, then kernel
+/// positions.
 struct PoolParams {
   int64_t planes = 0;
   int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, kernel[3] = {1, 1, 1};

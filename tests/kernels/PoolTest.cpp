@@ -62,6 +62,12 @@ void checkAll(PoolParams p) {
 }
 
 TEST(Pool, TwoByTwo) { checkAll(pool(3, {{8, 2, 2}, {10, 2, 2}})); }
+TEST(Pool, TwoByTwoInVectors) {
+  checkAll(pool(3, {{8, 2, 2}, {16, 2, 2}}));
+  checkAll(pool(3, {{9, 2, 2}, {29, 2, 2}})); // a row and a column left over
+  checkAll(pool(2, {{4, 2, 2}, {50, 2, 2}}));
+}
+TEST(Pool, LongRows) { checkAll(pool(1, {{3, 2}, {200, 3, 1, 1, 1, 1}})); }
 TEST(Pool, Overlapping) { checkAll(pool(3, {{9, 3, 2, 1, 1, 1}, {21, 3, 1, 1, 1, 1}})); }
 TEST(Pool, CeilModeAndUnevenPads) {
   checkAll(pool(2, {{8, 3, 2, 1, 0, 1, true}, {9, 2, 2, 1, 1, 0, true}}));
@@ -89,6 +95,24 @@ TEST(Pool, NanWinsAndKeepsItsGradient) {
                            1,
                            {x, toBytes<float>({3, 4}), poisoned(16)}})[2];
   EXPECT_EQ(fromBytes<float>(dx), (std::vector<float>{0, 3, 4, 0}));
+}
+
+TEST(Pool, NanInVectors) {
+  float nan = std::numeric_limits<float>::quiet_NaN();
+  PoolParams p = pool(1, {{2, 2, 2}, {16, 2, 2}});
+  std::vector<float> x(32, 1), dy(8, 1), dx(32, 0);
+  x[3] = x[18] = nan; // both in window 1: the first wins
+  for (int64_t o = 0; o < 8; ++o)
+    dx[2 * o + (o == 1)] = 1;
+  auto y =
+      runEverywhere({"max_pool_f32", packParams(p), 1, {toBytes(x), poisoned(32)}})[1];
+  EXPECT_TRUE(std::isnan(fromBytes<float>(y)[1]));
+  EXPECT_EQ(fromBytes<float>(y)[2], 1);
+  auto after = runEverywhere({"max_pool_grad_f32",
+                              packParams(p),
+                              1,
+                              {toBytes(x), toBytes(dy), poisoned(128)}})[2];
+  EXPECT_EQ(fromBytes<float>(after), dx);
 }
 
 } // namespace

@@ -1,0 +1,87 @@
+#pragma once
+// The pool of nearly every small CNN: 2 x 2 windows, stride 2, nothing padded. Eight
+// outputs at a time.
+
+#include "kernels/PoolParams.h"
+#include "kernels/cpu/Vector.h"
+
+namespace sluice::SLUICE_LEVEL {
+
+SLUICE_INLINE bool isPoolByTwo(const PoolParams &p) {
+  bool plain = p.in[0] == 1 && p.out[0] == 1 && p.kernel[0] == 1 && p.pad[0] == 0;
+  for (int d = 1; d < 3; ++d)
+    plain &= p.kernel[d] == 2 && p.stride[d] == 2 && p.dilation[d] == 1 &&
+             p.pad[d] == 0 && 2 * p.out[d] <= p.in[d];
+  return plain && p.out[2] >= 8;
+}
+
+/// Even and odd elements of 16 floats.
+SLUICE_INLINE void loadPairs(const float *x, __m256 &even, __m256 &odd) {
+  __m256 a = _mm256_loadu_ps(x), b = _mm256_loadu_ps(x + 8);
+  auto inOrder = [](__m256 v) {
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xD8));
+  };
+  even = inOrder(_mm256_shuffle_ps(a, b, 0x88));
+  odd = inOrder(_mm256_shuffle_ps(a, b, 0xDD));
+}
+
+SLUICE_INLINE void storePairs(float *x, __m256 even, __m256 odd) {
+  __m256 low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+  _mm256_storeu_ps(x, _mm256_permute2f128_ps(low, high, 0x20));
+  _mm256_storeu_ps(x + 8, _mm256_permute2f128_ps(low, high, 0x31));
+}
+
+/// Where v is greater than best or the first NaN.
+SLUICE_INLINE __m256 isBetter(__m256 v, __m256 best) {
+  __m256 wins =
+      _mm256_or_ps(_mm256_cmp_ps(v, best, _CMP_GT_OQ), _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+  return _mm256_and_ps(wins, _mm256_cmp_ps(best, best, _CMP_ORD_Q));
+}
+
+/// Calls body(first) for runs of eight that cover [0, n), n >= 8; the last may overlap
+/// the one before.
+template <typename Body> SLUICE_INLINE void byEight(int64_t n, Body body) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    body(i);
+  if (i < n)
+    body(n - 8);
+}
+
+static inline void maxPoolByTwo(const PoolParams &p, const float *x, float *y) {
+  for (int64_t o = 0; o < p.out[1]; ++o, x += 2 * p.in[2], y += p.out[2])
+    byEight(p.out[2], [&](int64_t i) {
+      __m256 v[4];
+      loadPairs(x + 2 * i, v[0], v[1]);
+      loadPairs(x + p.in[2] + 2 * i, v[2], v[3]);
+      __m256 best = v[0];
+      for (int k = 1; k < 4; ++k)
+        best = _mm256_blendv_ps(best, v[k], isBetter(v[k], best));
+      _mm256_storeu_ps(y + i, best);
+    });
+}
+
+/// dx is written where a window lies; the rest must be 0 already.
+static inline void maxPoolGradByTwo(const PoolParams &p, const float *x, const float *dy,
+                                    float *dx) {
+  for (int64_t o = 0; o < p.out[1];
+       ++o, x += 2 * p.in[2], dx += 2 * p.in[2], dy += p.out[2])
+    byEight(p.out[2], [&](int64_t i) {
+      __m256 v[4], g = _mm256_loadu_ps(dy + i), share[4];
+      loadPairs(x + 2 * i, v[0], v[1]);
+      loadPairs(x + p.in[2] + 2 * i, v[2], v[3]);
+      __m256 best = v[0];
+      share[0] = g;
+      for (int k = 1; k < 4; ++k) {
+        __m256 better = isBetter(v[k], best);
+        best = _mm256_blendv_ps(best, v[k], better);
+        share[k] = _mm256_and_ps(better, g);
+        for (int earlier = 0; earlier < k; ++earlier)
+          share[earlier] = _mm256_andnot_ps(better, share[earlier]);
+      }
+      storePairs(dx + 2 * i, share[0], share[1]);
+      storePairs(dx + p.in[2] + 2 * i, share[2], share[3]);
+    });
+}
+
+} // namespace sluice::SLUICE_LEVEL
