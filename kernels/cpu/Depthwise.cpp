@@ -10,8 +10,6 @@ namespace {
 
 SLUICE_INLINE int64_t volume(const int64_t (&d)[3]) { return d[0] * d[1] * d[2]; }
 
-SLUICE_INLINE float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-
 /// Whether the input gradient is itself a sliding window over dy: with stride 1, by
 /// kernel positions mirrored.
 bool slidesOverOutputs(const ConvGeometry &g) {
@@ -29,41 +27,33 @@ ConvGeometry mirrored(const ConvGeometry &g) {
   return r;
 }
 
-/// sums[i] gains the products of a block.
-SLUICE_INLINE void addWindow(const ConvGeometry &g, const Block &b, const float *x,
-                             const float *w, float *sums) {
-  forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
-    const float *__restrict from = x + start;
-    float weight = w[k];
-    if (g.stride[2] == 1)
-      for (int64_t i = inside.low; i < inside.high; ++i)
-        sums[i] = fmaf(weight, from[i], sums[i]);
-    else
-      for (int64_t i = inside.low; i < inside.high; ++i)
-        sums[i] = fmaf(weight, from[i * g.stride[2]], sums[i]);
-  });
+/// sums[i] = fma(weight, x[i * stride], sums[i]) for i inside.
+SLUICE_INLINE void addRow(float weight, const float *x, int64_t stride, Range inside,
+                          float *sums) {
+  if (stride == 1) {
+    for (int64_t i = inside.low / kLanes * kLanes; i < inside.high; i += kLanes) {
+      Mask m = lanes(inside.low - i, inside.high - i);
+      store(sums + i, fma(splat(weight), load(x + i, m), load(sums + i), m));
+    }
+    return;
+  }
+  for (int64_t i = inside.low; i < inside.high; ++i)
+    sums[i] = __builtin_fmaf(weight, x[i * stride], sums[i]);
 }
 
-/// lanes[o % 16] of each kernel position [first, first + 16) gain x * dy over one block
-/// of a row of dy.
-SLUICE_INLINE void addLanes(const ConvGeometry &g, const Block &b, const float *x,
-                            const float *dy, int64_t first, float (*lanes)[16]) {
-  int64_t stride = g.stride[2];
-  forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
-    if (k < first || k >= first + 16)
-      return;
-    const float *from = x + start;
-    float *sums = lanes[k - first];
-    int64_t i = inside.low; // blocks start at multiples of 16, so lanes are i % 16
-    for (; i < inside.high && i % 16; ++i)
-      sums[i % 16] = fmaf(from[i * stride], dy[i], sums[i % 16]);
-    if (stride == 1)
-      for (; i + 16 <= inside.high; i += 16)
-        for (int64_t j = 0; j < 16; ++j)
-          sums[j] = fmaf(from[i + j], dy[i + j], sums[j]);
-    for (; i < inside.high; ++i)
-      sums[i % 16] = fmaf(from[i * stride], dy[i], sums[i % 16]);
-  });
+/// sums[i % 16] = fma(x[i * stride], dy[i], sums[i % 16]) for i inside, in order.
+SLUICE_INLINE void addLanes(const float *x, int64_t stride, const float *dy, Range inside,
+                            float *sums) {
+  if (stride == 1) {
+    for (int64_t i = inside.low / kLanes * kLanes; i < inside.high; i += kLanes) {
+      Mask m = lanes(inside.low - i, inside.high - i);
+      float *to = sums + i % 16;
+      store(to, fma(load(x + i, m), load(dy + i, m), load(to), m));
+    }
+    return;
+  }
+  for (int64_t i = inside.low; i < inside.high; ++i)
+    sums[i % 16] = __builtin_fmaf(x[i * stride], dy[i], sums[i % 16]);
 }
 
 } // namespace
@@ -80,8 +70,10 @@ void depthwiseForward(void *const *buffers, const int64_t *params, int64_t begin
     auto *w = static_cast<const float *>(buffers[1]) + m * taps;
     auto *y = static_cast<float *>(buffers[2]) + u * outSize;
     forEachBlock(g, [&](const Block &b) {
-      float sums[kWindowBlock] = {};
-      addWindow(g, b, x, w, sums);
+      alignas(64) float sums[kWindowBlock] = {};
+      forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
+        addRow(w[k], x + start, g.stride[2], inside, sums);
+      });
       std::memcpy(y + b.index, sums, b.count * sizeof(float));
     });
   }
@@ -103,13 +95,10 @@ void depthwiseInputGrad(void *const *buffers, const int64_t *params, int64_t beg
     auto *w = static_cast<const float *>(buffers[1]) + u % g.c * per * taps;
     if (slides) {
       forEachBlock(back, [&](const Block &b) {
-        float sums[kWindowBlock] = {};
+        alignas(64) float sums[kWindowBlock] = {};
         for (int64_t j = 0; j < per; ++j)
           forEachPosition(back, b, [&](int64_t k, int64_t start, Range inside) {
-            const float *__restrict from = dy + j * outSize + start;
-            float weight = w[j * taps + taps - 1 - k];
-            for (int64_t i = inside.low; i < inside.high; ++i)
-              sums[i] = fmaf(weight, from[i], sums[i]);
+            addRow(w[j * taps + taps - 1 - k], dy + j * outSize + start, 1, inside, sums);
           });
         std::memcpy(dx + b.index, sums, b.count * sizeof(float));
       });
@@ -120,11 +109,10 @@ void depthwiseInputGrad(void *const *buffers, const int64_t *params, int64_t beg
     for (int64_t j = 0; j < per; ++j)
       forEachBlock(g, [&](const Block &b) {
         forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
-          const float *__restrict from = dy + j * outSize + b.index;
-          float *__restrict to = dx + start;
-          float weight = w[j * taps + k];
+          const float *from = dy + j * outSize + b.index;
+          float *to = dx + start, weight = w[j * taps + k];
           for (int64_t i = inside.low; i < inside.high; ++i)
-            to[i * g.stride[2]] = fmaf(weight, from[i], to[i * g.stride[2]]);
+            to[i * g.stride[2]] = __builtin_fmaf(weight, from[i], to[i * g.stride[2]]);
         });
       });
   }
@@ -136,20 +124,25 @@ void depthwiseWeightGrad(void *const *buffers, const int64_t *params, int64_t be
   int64_t outSize = volume(g.out), inSize = volume(g.in), taps = volume(g.kernel);
   for (int64_t m = begin; m < end; ++m)
     for (int64_t first = 0; first < taps; first += 16) {
-      float lanes[16][16] = {};
+      alignas(64) float sums[16][16] = {};
       for (int64_t n = 0; n < g.n && outSize > 0; ++n) {
         auto *x =
             static_cast<const float *>(buffers[0]) + (n * g.c + m / (g.m / g.c)) * inSize;
         auto *dy = static_cast<const float *>(buffers[1]) + (n * g.m + m) * outSize;
-        forEachBlock(
-            g, [&](const Block &b) { addLanes(g, b, x, dy + b.index, first, lanes); });
+        forEachBlock(g, [&](const Block &b) {
+          // Blocks start at multiples of 16.
+          forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
+            if (k >= first && k < first + 16)
+              addLanes(x + start, g.stride[2], dy + b.index, inside, sums[k - first]);
+          });
+        });
       }
       for (int64_t k = first; k < least(first + 16, taps); ++k) {
-        float *sums = lanes[k - first];
+        float *last = sums[k - first];
         for (int64_t half = 8; half; half /= 2)
           for (int64_t i = 0; i < half; ++i)
-            sums[i] += sums[i + half];
-        static_cast<float *>(buffers[2])[m * taps + k] = sums[0];
+            last[i] += last[i + half];
+        static_cast<float *>(buffers[2])[m * taps + k] = last[0];
       }
     }
 }

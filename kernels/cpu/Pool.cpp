@@ -35,7 +35,7 @@ template <typename Body> SLUICE_INLINE void byStride(int64_t stride, Range r, Bo
 /// Kernel positions of the first maxima of a block, -1 where nothing is inside. A NaN
 /// found first stays.
 void firstMaxima(const PoolParams &p, const Block &b, const float *x, int32_t *at) {
-  float best[kWindowBlock];
+  alignas(64) float best[kWindowBlock];
   for (int64_t i = 0; i < b.count; ++i) {
     best[i] = kLowest;
     at[i] = -1;
@@ -90,7 +90,7 @@ void maxPool(void *const *buffers, const int64_t *params, int64_t begin, int64_t
       continue;
     }
     forEachBlock(p, [&](const Block &b) {
-      float best[kWindowBlock];
+      alignas(64) float best[kWindowBlock];
       fillFloats(best, kLowest, b.count);
       forEachPosition(p, b, [&](int64_t, int64_t start, Range inside) {
         const float *from = x + start;
@@ -120,7 +120,7 @@ void maxPoolGrad(void *const *buffers, const int64_t *params, int64_t begin, int
       continue;
     }
     forEachBlock(p, [&](const Block &b) {
-      int32_t at[kWindowBlock];
+      alignas(64) int32_t at[kWindowBlock];
       firstMaxima(p, b, x, at);
       const float *from = dy + b.index;
       forEachPosition(p, b, [&](int64_t k, int64_t start, Range inside) {
@@ -143,7 +143,7 @@ void avgPool(void *const *buffers, const int64_t *params, int64_t begin, int64_t
     auto *x = static_cast<const float *>(buffers[0]) + u * inSize;
     auto *y = static_cast<float *>(buffers[1]) + u * outSize;
     forEachBlock(p, [&](const Block &b) {
-      float sum[kWindowBlock];
+      alignas(64) float sum[kWindowBlock];
       fillFloats(sum, 0, b.count);
       forEachPosition(p, b, [&](int64_t, int64_t start, Range inside) {
         const float *from = x + start;
@@ -165,7 +165,7 @@ void avgPoolGrad(void *const *buffers, const int64_t *params, int64_t begin, int
     auto *dx = static_cast<float *>(buffers[1]) + u * inSize;
     fillFloats(dx, 0, inSize);
     forEachBlock(p, [&](const Block &b) {
-      float share[kWindowBlock];
+      alignas(64) float share[kWindowBlock];
       divideByCounts(p, b, dy + b.index, share);
       forEachPosition(p, b, [&](int64_t, int64_t start, Range inside) {
         float *to = dx + start;

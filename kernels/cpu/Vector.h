@@ -22,6 +22,19 @@ SLUICE_INLINE Vec splat(float x) { return _mm512_set1_ps(x); }
 SLUICE_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 SLUICE_INLINE Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
 SLUICE_INLINE Vec zero() { return _mm512_setzero_ps(); }
+/// Lanes [low, high), clipped to the vector.
+using Mask = __mmask16;
+SLUICE_INLINE Mask lanes(int64_t low, int64_t high) {
+  uint32_t below = low <= 0 ? 0 : low >= 16 ? 0xffff : (1u << low) - 1;
+  uint32_t upTo = high <= 0 ? 0 : high >= 16 ? 0xffff : (1u << high) - 1;
+  return static_cast<Mask>(upTo & ~below);
+}
+/// Touches no memory of other lanes; they are 0.
+SLUICE_INLINE Vec load(const float *p, Mask m) { return _mm512_maskz_loadu_ps(m, p); }
+/// Other lanes keep c.
+SLUICE_INLINE Vec fma(Vec a, Vec b, Vec c, Mask m) {
+  return _mm512_mask3_fmadd_ps(a, b, c, m);
+}
 #else
 using Vec = __m256;
 constexpr int kLanes = 8;
@@ -31,6 +44,19 @@ SLUICE_INLINE Vec splat(float x) { return _mm256_set1_ps(x); }
 SLUICE_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 SLUICE_INLINE Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
 SLUICE_INLINE Vec zero() { return _mm256_setzero_ps(); }
+using Mask = __m256i;
+SLUICE_INLINE Mask lanes(int64_t low, int64_t high) {
+  auto clip = [](int64_t n) {
+    return _mm256_set1_epi32(n < 0 ? 0 : n > 8 ? 8 : static_cast<int>(n));
+  };
+  __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_andnot_si256(_mm256_cmpgt_epi32(clip(low), lane),
+                             _mm256_cmpgt_epi32(clip(high), lane));
+}
+SLUICE_INLINE Vec load(const float *p, Mask m) { return _mm256_maskload_ps(p, m); }
+SLUICE_INLINE Vec fma(Vec a, Vec b, Vec c, Mask m) {
+  return _mm256_blendv_ps(c, _mm256_fmadd_ps(a, b, c), _mm256_castsi256_ps(m));
+}
 #endif
 
 SLUICE_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -14,14 +14,19 @@ struct Range {
 /// Outputs in one block.
 constexpr int64_t kWindowBlock = 64;
 
+/// Divisions by 1 are most of them and would be most of the time.
+SLUICE_INLINE int64_t ceilDivBy(int64_t a, int64_t b) {
+  return b == 1 ? a : ceilDiv(a, b);
+}
+
 /// Kernel positions k of output o with o * stride - pad + k * dilation inside x along d.
 template <typename G> SLUICE_INLINE Range positionsInside(const G &g, int d, int64_t o) {
   int64_t start = o * g.stride[d] - g.pad[d];
   if (start >= 0 && start + (g.kernel[d] - 1) * g.dilation[d] < g.in[d])
     return {0, g.kernel[d]};
   int64_t left = g.in[d] - start;
-  int64_t low = start >= 0 ? 0 : ceilDiv(-start, g.dilation[d]);
-  int64_t high = left <= 0 ? 0 : least(g.kernel[d], ceilDiv(left, g.dilation[d]));
+  int64_t low = start >= 0 ? 0 : ceilDivBy(-start, g.dilation[d]);
+  int64_t high = left <= 0 ? 0 : least(g.kernel[d], ceilDivBy(left, g.dilation[d]));
   return {least(low, high), high};
 }
 
@@ -34,8 +39,8 @@ SLUICE_INLINE Range outputsInside(const G &g, int64_t first, int64_t count,
   if (start >= 0 && start + (count - 1) * stride < g.in[2])
     return {0, count};
   int64_t left = g.in[2] - start;
-  int64_t low = start >= 0 ? 0 : ceilDiv(-start, stride);
-  int64_t high = left <= 0 ? 0 : least(count, ceilDiv(left, stride));
+  int64_t low = start >= 0 ? 0 : ceilDivBy(-start, stride);
+  int64_t high = left <= 0 ? 0 : least(count, ceilDivBy(left, stride));
   return {least(low, high), high};
 }
 
