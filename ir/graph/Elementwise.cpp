@@ -45,9 +45,15 @@ FailureOr<RankedTensorType> sameType(StringRef op, std::optional<Location> loc,
 }
 } // namespace
 
-// Operations whose result has the type of their operands: domain, and whether recomputing
+/// Operations of the generated code for all elements of a result.
+static double workOf(Value result, double each) {
+  return each * tensorType(result).getNumElements();
+}
+
+// Operations whose result has the type of their operands: domain, and operations of the
+// generated code per element (a division or root counts as 8). From 8 on, recomputing
 // costs more than a load.
-#define SLUICE_ELEMENTWISE(OP, DOMAIN, EXPENSIVE)                                        \
+#define SLUICE_ELEMENTWISE(OP, DOMAIN, FLOPS)                                            \
   LogicalResult OP::inferReturnTypes(MLIRContext *, std::optional<Location> loc,         \
                                      Adaptor adaptor, SmallVectorImpl<Type> &types) {    \
     auto type =                                                                          \
@@ -57,44 +63,48 @@ FailureOr<RankedTensorType> sameType(StringRef op, std::optional<Location> loc,
     types.push_back(*type);                                                              \
     return success();                                                                    \
   }                                                                                      \
-  bool OP::isExpensive() { return EXPENSIVE; }
-SLUICE_ELEMENTWISE(NegOp, Number, false)
-SLUICE_ELEMENTWISE(AbsOp, Number, false)
-SLUICE_ELEMENTWISE(SignOp, Number, false)
-SLUICE_ELEMENTWISE(ExpOp, Real, true)
-SLUICE_ELEMENTWISE(LogOp, Real, true)
-SLUICE_ELEMENTWISE(SqrtOp, Real, true)
-SLUICE_ELEMENTWISE(RsqrtOp, Real, true)
-SLUICE_ELEMENTWISE(SinOp, Real, true)
-SLUICE_ELEMENTWISE(CosOp, Real, true)
-SLUICE_ELEMENTWISE(AtanOp, Real, true)
-SLUICE_ELEMENTWISE(TanhOp, Real, true)
-SLUICE_ELEMENTWISE(SigmoidOp, Real, true)
-SLUICE_ELEMENTWISE(ErfOp, Real, true)
-SLUICE_ELEMENTWISE(ReluOp, Number, false)
-SLUICE_ELEMENTWISE(FloorOp, Real, false)
-SLUICE_ELEMENTWISE(CeilOp, Real, false)
-SLUICE_ELEMENTWISE(RoundOp, Real, false)
-SLUICE_ELEMENTWISE(NotOp, Integer, false)
-SLUICE_ELEMENTWISE(GeluOp, Real, true)
-SLUICE_ELEMENTWISE(SiluOp, Real, true)
-SLUICE_ELEMENTWISE(SoftplusOp, Real, true)
-SLUICE_ELEMENTWISE(AddOp, Number, false)
-SLUICE_ELEMENTWISE(SubOp, Number, false)
-SLUICE_ELEMENTWISE(MulOp, Number, false)
-SLUICE_ELEMENTWISE(DivOp, Number, true)
-SLUICE_ELEMENTWISE(PowOp, Number, true)
-SLUICE_ELEMENTWISE(ModOp, Number, true)
-SLUICE_ELEMENTWISE(MaxOp, Number, false)
-SLUICE_ELEMENTWISE(MinOp, Number, false)
-SLUICE_ELEMENTWISE(AndOp, Integer, false)
-SLUICE_ELEMENTWISE(OrOp, Integer, false)
-SLUICE_ELEMENTWISE(XorOp, Integer, false)
+  bool OP::isExpensive() { return FLOPS >= 8; }                                          \
+  double OP::flops() { return workOf(getResult(), FLOPS); }
+SLUICE_ELEMENTWISE(NegOp, Number, 1)
+SLUICE_ELEMENTWISE(AbsOp, Number, 1)
+SLUICE_ELEMENTWISE(SignOp, Number, 4)
+SLUICE_ELEMENTWISE(ExpOp, Real, 34)
+SLUICE_ELEMENTWISE(LogOp, Real, 38)
+SLUICE_ELEMENTWISE(SqrtOp, Real, 8)
+SLUICE_ELEMENTWISE(RsqrtOp, Real, 16)
+SLUICE_ELEMENTWISE(SinOp, Real, 64)
+SLUICE_ELEMENTWISE(CosOp, Real, 64)
+SLUICE_ELEMENTWISE(AtanOp, Real, 36)
+SLUICE_ELEMENTWISE(TanhOp, Real, 34)
+SLUICE_ELEMENTWISE(SigmoidOp, Real, 44)
+SLUICE_ELEMENTWISE(ErfOp, Real, 40)
+SLUICE_ELEMENTWISE(ReluOp, Number, 1)
+SLUICE_ELEMENTWISE(FloorOp, Real, 1)
+SLUICE_ELEMENTWISE(CeilOp, Real, 1)
+SLUICE_ELEMENTWISE(RoundOp, Real, 1)
+SLUICE_ELEMENTWISE(NotOp, Integer, 1)
+SLUICE_ELEMENTWISE(GeluOp, Real, 46)
+SLUICE_ELEMENTWISE(SiluOp, Real, 44)
+SLUICE_ELEMENTWISE(SoftplusOp, Real, 64)
+SLUICE_ELEMENTWISE(AddOp, Number, 1)
+SLUICE_ELEMENTWISE(SubOp, Number, 1)
+SLUICE_ELEMENTWISE(MulOp, Number, 1)
+SLUICE_ELEMENTWISE(DivOp, Number, 8)
+SLUICE_ELEMENTWISE(PowOp, Number, 160)
+SLUICE_ELEMENTWISE(ModOp, Number, 48)
+SLUICE_ELEMENTWISE(MaxOp, Number, 1)
+SLUICE_ELEMENTWISE(MinOp, Number, 1)
+SLUICE_ELEMENTWISE(AndOp, Integer, 1)
+SLUICE_ELEMENTWISE(OrOp, Integer, 1)
+SLUICE_ELEMENTWISE(XorOp, Integer, 1)
 #undef SLUICE_ELEMENTWISE
 
 bool CompareOp::isExpensive() { return false; }
 bool SelectOp::isExpensive() { return false; }
 bool CastOp::isExpensive() { return false; }
+double CompareOp::flops() { return workOf(getY(), 1); }
+double SelectOp::flops() { return workOf(getY(), 1); }
+double CastOp::flops() { return workOf(getY(), 1); }
 
 LogicalResult CompareOp::inferReturnTypes(MLIRContext *context,
                                           std::optional<Location> loc, Adaptor adaptor,

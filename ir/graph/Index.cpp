@@ -295,3 +295,10 @@ LogicalResult ScatterElementsOp::buildGradient(OpBuilder &builder,
     context.set(2, b.make<GatherElementsOp>(dy, getIndices(), getAxis()));
   return success();
 }
+
+// --- cost: one addition per update
+
+double ScatterAddOp::flops() { return tensorType(getUpdates()).getNumElements(); }
+double ScatterElementsOp::flops() {
+  return getAdd() ? tensorType(getUpdates()).getNumElements() : 0;
+}

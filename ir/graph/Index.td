@@ -14,7 +14,7 @@ def Graph_GatherOp : Graph_PureOp<"gather", [Graph_Differentiates]> {
   let arguments = (ins Graph_Tensor:$x, Graph_IntTensor:$indices, I64Attr:$axis);
   let results = (outs Graph_Tensor:$y);
 }
-def Graph_ScatterAddOp : Graph_PureOp<"scatter_add", [Graph_Differentiates]> {
+def Graph_ScatterAddOp : Graph_PureOp<"scatter_add", [Graph_Differentiates, Graph_Costs]> {
   let summary = "Adjoint of `gather`: adds `updates` into zeros of `size` rows along `axis`, in order of the indices";
   let arguments = (ins Graph_IntTensor:$indices, Graph_NumTensor:$updates, I64Attr:$size, I64Attr:$axis);
   let results = (outs Graph_NumTensor:$y);
@@ -24,7 +24,7 @@ def Graph_GatherElementsOp : Graph_PureOp<"gather_elements", [Graph_Differentiat
   let arguments = (ins Graph_Tensor:$x, Graph_IntTensor:$indices, I64Attr:$axis);
   let results = (outs Graph_Tensor:$y);
 }
-def Graph_ScatterElementsOp : Graph_PureOp<"scatter_elements", [Graph_Differentiates]> {
+def Graph_ScatterElementsOp : Graph_PureOp<"scatter_elements", [Graph_Differentiates, Graph_Costs]> {
   let summary = "x with elements replaced by (or with `add`, increased by) updates (ONNX ScatterElements)";
   let arguments = (ins Graph_Tensor:$x, Graph_IntTensor:$indices, Graph_Tensor:$updates, I64Attr:$axis, UnitAttr:$add);
   let results = (outs Graph_Tensor:$y);

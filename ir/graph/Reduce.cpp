@@ -269,3 +269,9 @@ LogicalResult CumSumOp::buildGradient(OpBuilder &builder, GradientContext &conte
     context.set(0, b.make<CumSumOp>(dy, getAxis(), getExclusive(), !getReverse()));
   return success();
 }
+
+// --- cost: one operation per element read
+
+double ReduceOp::flops() { return tensorType(getX()).getNumElements(); }
+double ArgMaxOp::flops() { return tensorType(getX()).getNumElements(); }
+double CumSumOp::flops() { return tensorType(getX()).getNumElements(); }

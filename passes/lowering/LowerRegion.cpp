@@ -28,10 +28,8 @@ std::string regionLabel(graph::RegionOp region) {
 double regionFlops(graph::RegionOp region) {
   double flops = 0;
   for (Operation &op : region.getBody().front().without_terminator())
-    if (isa<graph::Elementwise, graph::ReduceOp>(op))
-      flops +=
-          graph::tensorType(isa<graph::ReduceOp>(op) ? op.getOperand(0) : op.getResult(0))
-              .getNumElements();
+    if (auto costed = dyn_cast<graph::Costed>(op))
+      flops += costed.flops();
   return flops;
 }
 
