@@ -74,7 +74,9 @@ public:
     if (!report.errors.empty() || !report.unsupported.empty())
       return failure();
     if (options.recognizeComposites)
-      recognizeComposites(function);
+      for (auto &[name, count] : recognizeComposites(function))
+        report.notes.push_back("composites: " + std::to_string(count) + " " + name +
+                               " found in decomposed form");
     dropDeadCode(*module, function);
     checkUse(graph);
     return verified(std::move(module));

@@ -150,7 +150,8 @@ bool Emitter::fold(Operation *op, SmallVectorImpl<Value> &results) {
   }
   for (Value result : op->getResults())
     out = std::max(out, elementCount(shapeOf(result)));
-  bool small = out <= foldSmall || (out <= foldLarge && out <= in);
+  bool repeats = isa<graph::BroadcastOp>(op) && out > in && out > foldRepeated;
+  bool small = !repeats && (out <= foldSmall || (out <= foldLarge && out <= in));
   if (!small || in > foldLarge || foldedElements + in + out > foldTotal)
     return false;
   if (auto costed = dyn_cast<graph::Costed>(op))

@@ -16,6 +16,7 @@ inline constexpr int64_t maxTripCount = 100'000;         // of a loop that is un
 // Constant folding: a result up to `foldSmall` elements is always computed; up to `foldLarge`
 // only where it has no more elements than the operands.
 inline constexpr int64_t foldSmall = 1 << 16;
+inline constexpr int64_t foldRepeated = 1 << 10;         // of a broadcast, which only repeats
 inline constexpr int64_t foldLarge = 1 << 22;
 inline constexpr int64_t foldTotal = int64_t(1) << 28;   // elements computed by one import
 inline constexpr double foldFlops = 1e8;                 // of one operation

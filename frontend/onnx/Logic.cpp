@@ -71,7 +71,7 @@ Value convert(Node &n, Value x, int32_t onnxType) {
 }
 LogicalResult importCast(Node &n) {
   Value x = n.in(0);
-  if (n.version < 6) { // the type's name
+  if (n.hasAttr("to") && n.attribute("to")->has_s()) { // before opset 6, the type's name
     onnx::TensorProto::DataType type;
     if (!onnx::TensorProto::DataType_Parse(n.s("to", ""), &type))
       return n.fail("attribute 'to' is no type");

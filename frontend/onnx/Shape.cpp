@@ -126,7 +126,7 @@ LogicalResult importTile(Node &n) {
   auto repeats = n.ints(1);
   if (!x || !repeats)
     return failure();
-  if (n.version < 6) { // one axis
+  if (n.version < 6 && n.has(2)) { // one axis
     auto axes = n.ints(2);
     auto axis = axes && axes->size() == 1 ? n.axis((*axes)[0], rankOf(x)) : std::nullopt;
     if (!axis || repeats->size() != 1)

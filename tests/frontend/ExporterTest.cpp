@@ -1,0 +1,80 @@
+// Trained weights go back into the file they came from.
+#include "frontend/OnnxExporter.h"
+#include "tests/frontend/ModelBuilder.h"
+#include "tests/frontend/ModelRunner.h"
+
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+
+namespace sluice::test {
+
+namespace {
+
+ModelBuilder linear() {
+  ModelBuilder b;
+  b.input("x", {1, 2}).output("y");
+  b.weight("w", {2, 2});
+  b.node("MatMul", {"x", "w"}, {"y"});
+  return b;
+}
+
+std::vector<double> outputOf(const std::string &path) {
+  auto run = runModel(path, {{"x", realTensor({1, 2}, {1, 10})}}, {});
+  EXPECT_EQ(run.error, "");
+  return run.error.empty() ? run.outputs[0].tensor.reals : std::vector<double>();
+}
+
+const float newWeights[] = {1, 2, 3, 4};
+const TensorBytes newBytes{reinterpret_cast<const char *>(newWeights), sizeof newWeights};
+
+TEST(Exporter, ReplacesInitializers) {
+  std::string in = linear().save("in.onnx"), out = scratchFolder() + "/out.onnx";
+  ASSERT_EQ(exportOnnx(in, {{"w", newBytes}}, out), std::nullopt);
+  EXPECT_EQ(outputOf(out), (std::vector<double>{31, 42}));
+}
+
+TEST(Exporter, MovesExternalDataInside) {
+  ModelBuilder b = linear();
+  auto *tensor = b.model.mutable_graph()->mutable_initializer(0);
+  std::ofstream(scratchFolder() + "/w.bin", std::ios::binary) << tensor->raw_data();
+  tensor->clear_raw_data();
+  tensor->set_data_location(onnx::TensorProto::EXTERNAL);
+  auto *entry = tensor->add_external_data();
+  entry->set_key("location");
+  entry->set_value("w.bin");
+  std::string in = b.save("in.onnx"), out = scratchFolder() + "/out.onnx";
+  auto before = outputOf(in);
+  ASSERT_EQ(exportOnnx(in, {}, out), std::nullopt);
+  std::filesystem::remove(scratchFolder() + "/w.bin");
+  EXPECT_EQ(outputOf(out), before);
+}
+
+TEST(Exporter, GeneratedWeightsBecomeInitializers) {
+  ModelBuilder b(9, 3);
+  b.input("x", {1, 2}).output("y");
+  b.integers("shape", {2, 2});
+  b.node("ConstantOfShape", {"shape"}, {"w"});
+  b.node("MatMul", {"x", "w"}, {"y"});
+  std::string in = b.save("in.onnx"), out = scratchFolder() + "/out.onnx";
+  ASSERT_EQ(exportOnnx(in, {{"w", newBytes}}, out), std::nullopt);
+  EXPECT_EQ(outputOf(out), (std::vector<double>{31, 42}));
+}
+
+TEST(Exporter, RefusesUnknownNamesAndSizesAndKeepsTheOldFile) {
+  std::string in = linear().save("in.onnx"), out = scratchFolder() + "/kept.onnx";
+  std::ofstream(out) << "before";
+  EXPECT_NE(exportOnnx(in, {{"v", newBytes}}, out).value_or("").find("no weight 'v'"),
+            std::string::npos);
+  TensorBytes half{newBytes.data, 8};
+  EXPECT_NE(exportOnnx(in, {{"w", half}}, out).value_or("").find("has 8 bytes"),
+            std::string::npos);
+  std::string text;
+  std::ifstream(out) >> text;
+  EXPECT_EQ(text, "before");
+  auto problem = exportOnnx(in, {{"w", newBytes}}, scratchFolder() + "/none/out.onnx");
+  EXPECT_NE(problem.value_or("").find("cannot be created"), std::string::npos);
+}
+
+} // namespace
+} // namespace sluice::test
