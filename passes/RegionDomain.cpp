@@ -4,6 +4,7 @@
 
 #include "passes/RegionDomain.h"
 
+#include "passes/AxisOrder.h"
 #include "passes/RegionAxes.h"
 #include "passes/RegionSchedule.h"
 
@@ -35,7 +36,6 @@ DimMask RegionDomain::innerDims() const {
 }
 
 namespace {
-constexpr size_t maxAxes = 32;
 /// Work of a chunk: enough to hide its scheduling, small enough to share out.
 constexpr int64_t chunkElements = 32768;
 constexpr int64_t minSweeps = 6;
@@ -47,11 +47,10 @@ public:
   LogicalResult run(RegionDomain &domain) {
     this->domain = &domain;
     findBoundary();
-    if (failed(orderAxes()))
+    FailureOr<AxisOrder> found = orderAxes(ops, domain.outputs, axes);
+    if (failed(found))
       return failure();
-    identifyAxes();
-    if (failed(orderAxes()) || failed(checkOrder()))
-      return failure();
+    order = std::move(*found);
     collapse();
     placeLeaves();
     if (failed(chooseKind()) || failed(placeValues()) || failed(checkOutputs()))
@@ -63,10 +62,6 @@ public:
 
 private:
   void findBoundary();
-  LogicalResult orderAxes();
-  void identifyAxes();
-  void identify(const TensorAxes &tensor);
-  LogicalResult checkOrder();
   void collapse();
   void placeLeaves();
   LogicalResult chooseKind();
@@ -74,17 +69,11 @@ private:
   LogicalResult checkOutputs();
   void countUnits();
 
-  DimMask axisMask(ArrayRef<int> list) const {
-    DimMask mask = 0;
-    for (int axis : list)
-      mask |= DimMask{1} << position.find(axis)->second;
-    return mask;
-  }
   /// Dimensions of the domain that hold any of the axes.
   DimMask dimMask(ArrayRef<int> list) const {
     DimMask mask = 0;
     for (int axis : list)
-      mask |= DimMask{1} << dimOfAxis[position.find(axis)->second];
+      mask |= DimMask{1} << dimOfAxis[order.position.find(axis)->second];
     return mask;
   }
   Axes iotaAxes(graph::IotaOp iota, const TensorAxes &tensor) const {
@@ -109,9 +98,8 @@ private:
   ArrayRef<Operation *> ops;
   RegionAxes &axes;
   RegionDomain *domain = nullptr;
-  Axes order;                             // all axes, outermost first
-  llvm::DenseMap<int, unsigned> position; // of an axis in `order`
-  SmallVector<unsigned> dimOfAxis;        // by position
+  AxisOrder order;
+  SmallVector<unsigned> dimOfAxis; // by position
 };
 } // namespace
 
@@ -128,85 +116,6 @@ void Analysis::findBoundary() {
   }
 }
 
-// The domain is the value with the most axes; all others must run along a part of it in
-// the same order.
-LogicalResult Analysis::orderAxes() {
-  order.clear();
-  position.clear();
-  auto consider = [&](const TensorAxes &tensor) {
-    Axes list = axes.flat(tensor);
-    if (list.size() > order.size())
-      order = list;
-  };
-  for (Operation *op : ops) {
-    if (!isGenerated(op) || llvm::is_contained(domain->outputs, op->getResult(0)))
-      consider(axes.values.find(op->getResult(0))->second);
-    for (OpOperand &operand : op->getOpOperands())
-      if (auto leaf = axes.leaves.find(&operand); leaf != axes.leaves.end())
-        consider(leaf->second);
-  }
-  if (order.size() > maxAxes)
-    return failure();
-  for (auto [i, axis] : llvm::enumerate(order))
-    if (!position.try_emplace(axis, i).second)
-      return failure();
-  return success();
-}
-
-// Axes that nothing relates may be walked together: a row that is only summed up here and a row that is scaled there.
-void Analysis::identifyAxes() {
-  for (Operation *op : ops) {
-    for (OpOperand &operand : op->getOpOperands())
-      if (auto leaf = axes.leaves.find(&operand); leaf != axes.leaves.end())
-        identify(leaf->second);
-    if (!isGenerated(op))
-      identify(axes.values.find(op->getResult(0))->second);
-  }
-}
-
-/// Makes axes of a tensor that are not in the order equal to one of the same size at a place that keeps the order.
-void Analysis::identify(const TensorAxes &tensor) {
-  Axes list = axes.flat(tensor), known = axes.table.resolve(order);
-  size_t next = 0; // first place in the order that is still free
-  for (size_t i = 0; i < list.size(); ++i) {
-    auto found = std::find(known.begin(), known.end(), list[i]);
-    if (found != known.end()) {
-      next = found - known.begin() + 1;
-      continue;
-    }
-    // Not behind the place of the next axis that has one.
-    size_t limit = known.size();
-    for (size_t j = i + 1; j < list.size() && limit == known.size(); ++j)
-      limit = std::find(known.begin(), known.end(), list[j]) - known.begin();
-    while (next < limit && axes.table.size(known[next]) != axes.table.size(list[i]))
-      ++next;
-    if (next >= limit || failed(axes.table.unify(list[i], known[next])))
-      return;
-    ++next;
-  }
-}
-
-LogicalResult Analysis::checkOrder() {
-  auto fits = [&](ArrayRef<int> list) {
-    int last = -1;
-    for (int axis : list) {
-      auto found = position.find(axis);
-      if (found == position.end() || static_cast<int>(found->second) <= last)
-        return false;
-      last = static_cast<int>(found->second);
-    }
-    return true;
-  };
-  for (Operation *op : ops) {
-    if (hasPlace(op) && !fits(axes.flat(op->getResult(0))))
-      return failure();
-    for (OpOperand &operand : op->getOpOperands())
-      if (axes.leaves.contains(&operand) && !fits(axes.flat(&operand)))
-        return failure();
-  }
-  return success();
-}
-
 // Neighbours that every access treats alike become one dimension.
 void Analysis::collapse() {
   SmallVector<DimMask> accesses;
@@ -218,26 +127,27 @@ void Analysis::collapse() {
       Operation *producer = operand.get().getDefiningOp();
       bool inside = producer && llvm::is_contained(ops, producer);
       if (auto iota = dyn_cast_if_present<graph::IotaOp>(producer); iota && inside)
-        accesses.push_back(axisMask(iotaAxes(iota, leaf->second)));
+        accesses.push_back(order.mask(iotaAxes(iota, leaf->second)));
       else if (!inside)
-        accesses.push_back(axisMask(axes.flat(&operand)));
+        accesses.push_back(order.mask(axes.flat(&operand)));
     }
     if (auto iota = dyn_cast<graph::IotaOp>(op);
         iota && llvm::is_contained(domain->outputs, iota.getY()))
-      accesses.push_back(axisMask(iotaAxes(iota, axes.values.find(iota.getY())->second)));
+      accesses.push_back(
+          order.mask(iotaAxes(iota, axes.values.find(iota.getY())->second)));
     if (isa<graph::RandomUniformOp>(op)) {
-      accesses.push_back(axisMask(axes.flat(op->getResult(0))));
+      accesses.push_back(order.mask(axes.flat(op->getResult(0))));
       // The first dimension may be the sample, which the element index starts anew for.
-      accesses.push_back(axisMask(
+      accesses.push_back(order.mask(
           axes.table.resolve(axes.values.find(op->getResult(0))->second.front())));
     }
     if (auto reduced = axes.reduced.find(op); reduced != axes.reduced.end())
-      accesses.push_back(axisMask(axes.table.resolve(reduced->second)));
+      accesses.push_back(order.mask(axes.table.resolve(reduced->second)));
   }
   for (Value output : domain->outputs)
-    accesses.push_back(axisMask(axes.flat(output)));
+    accesses.push_back(order.mask(axes.flat(output)));
 
-  for (auto [i, axis] : llvm::enumerate(order)) {
+  for (auto [i, axis] : llvm::enumerate(order.axes)) {
     bool joins = i > 0 && llvm::all_of(accesses, [i = i](DimMask access) {
                    return (access >> i & 1) == (access >> (i - 1) & 1);
                  });
