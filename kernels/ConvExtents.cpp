@@ -44,7 +44,7 @@ bool checkGeometry(const ConvGeometry &g, Extents &e, Sizes &s) {
 bool checkDepthwise(const ConvGeometry &g, Extents &e, Sizes &s) {
   if (!checkGeometry(g, e, s))
     return false;
-  return isDepthwise(g) || e.refuse("'groups' must equal the channels of x");
+  return canBeDepthwise(g) || e.refuse("'groups' must equal the channels of x");
 }
 
 bool describeConv(const int64_t *params, int64_t units, Extents &e, bool grad) {

@@ -97,9 +97,11 @@ int64_t convPartialBytes(const ConvWeightGradParams &p) {
   return p.slices * p.g.m * (p.g.c / p.g.groups) * volume(p.g.kernel) * 4;
 }
 
-bool isDepthwise(const ConvGeometry &g) {
+bool canBeDepthwise(const ConvGeometry &g) {
   return g.groups == g.c && g.c > 0 && g.m % g.c == 0;
 }
+
+bool isDepthwise(const ConvGeometry &g) { return canBeDepthwise(g) && g.m / g.c <= 4; }
 
 int64_t convForwardUnitChannels(const ConvGeometry &g, bool wholeImages) {
   return unitChannels(g.n, g.m, wholeImages);
@@ -115,7 +117,8 @@ ConvWeightGradParams planConvWeightGrad(const ConvGeometry &g) {
   int64_t mg = g.m / g.groups, cols = g.c / g.groups * volume(g.kernel);
   int64_t rowBlocks = std::max<int64_t>(1, ceilDiv(mg, gemm::kBlockRows));
   p.unitRows = std::max<int64_t>(gemm::kTileRows, roundUp(ceilDiv(mg, rowBlocks), 12));
-  p.unitCols = 256;
+  int64_t colBlocks = std::max<int64_t>(1, ceilDiv(cols, 256));
+  p.unitCols = std::max<int64_t>(32, roundUp(ceilDiv(cols, colBlocks), 32));
   // Slices over images until there is enough to share out, at most 16 MB of partial sums.
   p.sliceImages = std::max<int64_t>(g.n, 1), p.slices = 1;
   int64_t blocks = std::max<int64_t>(1, convWeightGradUnits(p));

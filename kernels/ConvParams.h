@@ -71,7 +71,10 @@ int64_t convPartialBytes(const ConvWeightGradParams &p);
 int64_t convForwardImageFloats(const ConvGeometry &g);
 int64_t convInputGradImageFloats(const ConvGeometry &g);
 
-/// Depthwise kernels apply (and are what to launch).
+/// Depthwise kernels apply: groups == c and m a multiple of c.
+bool canBeDepthwise(const ConvGeometry &g);
+/// They are what to launch: they apply and groups are too small to fill the tiles of a
+/// product.
 bool isDepthwise(const ConvGeometry &g);
 /// Channels per unit from the shape alone. `wholeImages`: a unit is all channels of an
 /// image.

@@ -169,7 +169,7 @@ TEST(Conv, RandomGeometries) {
 }
 
 void checkDepthwise(const ConvGeometry &g) {
-  ASSERT_TRUE(isDepthwise(g));
+  ASSERT_TRUE(canBeDepthwise(g));
   Data d(g);
   auto params = packParams(DepthwiseParams{g});
   std::vector<double> y(d.dy.size()), dx(d.x.size()), dw(d.w.size());
@@ -186,6 +186,12 @@ void checkDepthwise(const ConvGeometry &g) {
   check("depthwise_forward_f32", g.n * g.m, d.x, d.w, y);
   check("depthwise_input_grad_f32", g.n * g.c, d.dy, d.w, dx);
   check("depthwise_weight_grad_f32", g.m, d.x, d.dy, dw);
+}
+
+TEST(Depthwise, IsForSmallGroupsOnly) {
+  EXPECT_TRUE(isDepthwise(geometry(1, 8, 16, 8, {{5, 3}, {5, 3}})));
+  EXPECT_FALSE(isDepthwise(geometry(1, 1, 32, 1, {{5, 3}, {5, 3}}))); // fills tiles
+  EXPECT_FALSE(isDepthwise(geometry(1, 8, 16, 4, {{5, 3}, {5, 3}})));
 }
 
 TEST(Depthwise, AllGeometries) {

@@ -66,6 +66,8 @@ TEST(Pool, TwoByTwoInVectors) {
   checkAll(pool(3, {{8, 2, 2}, {16, 2, 2}}));
   checkAll(pool(3, {{9, 2, 2}, {29, 2, 2}})); // a row and a column left over
   checkAll(pool(2, {{4, 2, 2}, {50, 2, 2}}));
+  for (int64_t width = 0; width < 18; ++width)
+    checkAll(pool(2, {{5, 2, 2}, {width, 2, 2}}));
 }
 TEST(Pool, LongRows) { checkAll(pool(1, {{3, 2}, {200, 3, 1, 1, 1, 1}})); }
 TEST(Pool, Overlapping) { checkAll(pool(3, {{9, 3, 2, 1, 1, 1}, {21, 3, 1, 1, 1, 1}})); }
