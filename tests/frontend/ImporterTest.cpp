@@ -343,6 +343,20 @@ TEST(Refusals, NewerVersionsNameTheLimit) { // case I18
   EXPECT_TRUE(contains(import(b.save()).problems, "newest known, 23"));
 }
 
+TEST(Refusals, OtherFloatTypesAreListedWhenTraining) {
+  ModelBuilder b;
+  b.input("x", {2}, onnx::TensorProto::FLOAT16).input("z", {2}, onnx::TensorProto::DOUBLE);
+  b.output("y").output("v");
+  b.node("Relu", {"x"}, {"y"});
+  b.node("Relu", {"z"}, {"v"});
+  std::string path = b.save();
+  EXPECT_TRUE(import(path).ok);
+  auto m = import(path, ImportOptions::from(TrainingSpec()));
+  EXPECT_FALSE(m.ok);
+  ASSERT_EQ(m.report.unsupported.size(), 2u);
+  EXPECT_TRUE(contains(m.report.unsupported[0].reason, "f16 is not yet supported"));
+}
+
 TEST(Refusals, MissingEmptyAndDamagedFiles) {
   EXPECT_TRUE(contains(import(scratchFolder() + "/absent.onnx").problems, "cannot be read"));
   EXPECT_TRUE(contains(import(scratchFolder()).problems, "is not a file"));

@@ -1,5 +1,6 @@
 // Damaged files are refused or imported, never a crash, a hang or memory without bound. Most
 // mutations of raw bytes end in the parser, so others change numbers inside a parsed model.
+// More of them: --gtest_shuffle --gtest_repeat=N.
 #include "tests/frontend/ModelBuilder.h"
 #include "tests/frontend/ModelRunner.h"
 
@@ -93,8 +94,8 @@ TEST(Mutation, ChangedNumbersNamesAndOperands) {
   auto paths = seeds();
   if (paths.empty())
     GTEST_SKIP() << "no models to start from (package libonnx-testdata)";
-  std::mt19937 random(1);
-  for (int i = 0; i < 6000; ++i) {
+  std::mt19937 random(1 + testing::UnitTest::GetInstance()->random_seed());
+  for (int i = 0; i < 3000; ++i) {
     onnx::ModelProto model;
     ASSERT_TRUE(model.ParseFromString(contents(paths[i % paths.size()])));
     for (int k = 0, count = 1 + int(random() % 3); k < count; ++k)
@@ -107,8 +108,8 @@ TEST(Mutation, FlippedAndCutBytes) {
   auto paths = seeds();
   if (paths.empty())
     GTEST_SKIP() << "no models to start from (package libonnx-testdata)";
-  std::mt19937 random(2);
-  for (int i = 0; i < 6000; ++i) {
+  std::mt19937 random(2 + testing::UnitTest::GetInstance()->random_seed());
+  for (int i = 0; i < 3000; ++i) {
     std::string bytes = contents(paths[i % paths.size()]);
     for (int k = 0, count = 1 + int(random() % 4); k < count && !bytes.empty(); ++k)
       bytes[random() % bytes.size()] = static_cast<char>(random());
