@@ -6,7 +6,9 @@
 #include "passes/Passes.h"
 #include "passes/StateSymbols.h"
 
+#include "llvm/Support/Format.h"
 #include "llvm/Support/GlobPattern.h"
+#include "llvm/Support/raw_ostream.h"
 
 #include <map>
 
@@ -34,8 +36,9 @@ FailureOr<Pattern> makePattern(ModuleOp module, const std::string &text,
                                const std::string &key) {
   auto glob = llvm::GlobPattern::create(text);
   if (!glob)
-    return module.emitError() << "pattern '" << text << "' of '" << key
-                              << "' is no glob: " << llvm::toString(glob.takeError());
+    return emitError(UnknownLoc::get(module.getContext()))
+           << "pattern '" << text << "' of '" << key
+           << "' is no glob: " << llvm::toString(glob.takeError());
   return Pattern{text, key, std::move(*glob)};
 }
 
@@ -174,25 +177,39 @@ private:
   LogicalResult checkAllMatched(const Patterns &patterns,
                                 ArrayRef<graph::ParameterOp> parameters) {
     if (groups.empty() && llvm::is_contained(spec.entries, "step"))
-      return getOperation().emitError()
+      return emitError(UnknownLoc::get(&getContext()))
              << "no parameter of the model trains (it has " << parameters.size()
              << "); check 'trainable' and 'frozen'";
     for (const auto *list : {&patterns.trainable, &patterns.frozen, &patterns.groups})
       for (const Pattern &pattern : *list)
         if (!pattern.matched && !parameters.empty())
-          return getOperation().emitError()
+          return emitError(UnknownLoc::get(&getContext()))
                  << "pattern '" << pattern.text << "' of '" << pattern.key
                  << "' matches no parameter; the first one is '"
                  << modelName(graph::ParameterOp(parameters.front()).getSymName()) << "'";
     return success();
   }
 
+  /// One line per group: what trains, and how.
+  std::string describeGroup(const Group &group) {
+    std::string text;
+    llvm::raw_string_ostream line(text);
+    const OptimizerSpec &o = group.options;
+    line << "groups: '" << group.name << "' trains " << group.members.size()
+         << " parameter" << (group.members.size() == 1 ? "" : "s") << " by " << o.kind
+         << ", lr " << llvm::format("%g", o.lr) << ", weight decay "
+         << llvm::format("%g", o.weightDecay);
+    return text;
+  }
+
   void writeGroups() {
     ModuleOp module = getOperation();
     Builder builder(module.getContext());
     SmallVector<Attribute> descriptions;
-    for (const Group &group : groups)
+    for (const Group &group : groups) {
       descriptions.push_back(describe(builder, group, spec.schedule));
+      report(module, describeGroup(group));
+    }
     module->setAttr("graph.groups", builder.getArrayAttr(descriptions));
     module->setAttr("graph.accumulate", builder.getI64IntegerAttr(spec.accumulate));
     module->setAttr("graph.threads", builder.getI64IntegerAttr(spec.threads));

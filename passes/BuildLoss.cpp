@@ -17,10 +17,19 @@ namespace sluice {
 
 namespace {
 
+/// An error of the spec: it has no place in the model.
+InFlightDiagnostic specError(func::FuncOp forward) {
+  return emitError(UnknownLoc::get(forward.getContext()));
+}
+
+/// The model's outputs, the first few of many.
 std::string outputNames(func::FuncOp forward) {
+  constexpr unsigned shown = 8;
   std::string names;
-  for (unsigned i = 0; i < forward.getNumResults(); ++i)
+  for (unsigned i = 0; i < std::min(forward.getNumResults(), shown); ++i)
     names += (i ? ", '" : "'") + resultName(forward, i).str() + "'";
+  if (forward.getNumResults() > shown)
+    names += " and " + std::to_string(forward.getNumResults() - shown) + " more";
   return names;
 }
 
@@ -32,9 +41,13 @@ FailureOr<std::string> lossOutput(func::FuncOp forward, const LossSpec &loss) {
     return resultName(forward, 0).str();
   if (!asked.empty() && resultNamed(forward, asked))
     return asked;
-  return forward.emitError() << "'" << key << "' is '" << asked
-                             << "', expected an output of the model: "
-                             << outputNames(forward);
+  InFlightDiagnostic error = specError(forward);
+  error << "'" << key << "' is ";
+  if (asked.empty())
+    error << "missing";
+  else
+    error << "'" << asked << "'";
+  return error << ", expected an output of the model: " << outputNames(forward);
 }
 
 /// Samples per micro-batch: what the import said, else dimension 0 of the first input
@@ -118,7 +131,7 @@ private:
 
   LogicalResult addLoss() {
     if (!isLossKind(loss.kind))
-      return forward.emitError()
+      return specError(forward)
              << (loss.kind.empty() ? "the spec has no 'loss'"
                                    : "'loss.kind' is '" + loss.kind + "'")
              << ", expected cross_entropy, nll, mse, l1, bce_with_logits, sum or output "
@@ -130,14 +143,14 @@ private:
     Value prediction = resultNamed(forward, *output);
     auto type = graph::tensorType(prediction);
     if (!isa<FloatType>(type.getElementType()))
-      return forward.emitError() << "output '" << *output << "' has type " << type
-                                 << ", expected floating point for the loss";
+      return specError(forward) << "output '" << *output << "' has type " << type
+                                << ", expected floating point for the loss";
     // The model's own loss may be a scalar; all others have rows of samples.
     bool scalar = loss.kind == "output" && type.getNumElements() == 1;
     if (!scalar && (type.getRank() == 0 || type.getDimSize(0) % layout.batch != 0))
-      return forward.emitError() << "output '" << *output << "' has type " << type
-                                 << ", expected dimension 0 to hold the " << layout.batch
-                                 << " samples of the micro-batch";
+      return specError(forward) << "output '" << *output << "' has type " << type
+                                << ", expected dimension 0 to hold the " << layout.batch
+                                << " samples of the micro-batch";
     layout.rowsPerSample = scalar ? 1 : type.getDimSize(0) / layout.batch;
     Value target;
     if (hasTarget(loss.kind) && failed(addTarget(type, target)))
@@ -150,10 +163,10 @@ private:
   LogicalResult addTarget(RankedTensorType prediction, Value &target) {
     for (unsigned i = 0; i < forward.getNumArguments(); ++i)
       if (argumentName(forward, i) == loss.labels)
-        return forward.emitError() << "the model has an input '" << loss.labels
-                                   << "'; choose another name for 'loss.labels'";
+        return specError(forward) << "the model has an input '" << loss.labels
+                                  << "'; choose another name for 'loss.labels'";
     auto described =
-        lossTarget(loss, prediction, layout, [&] { return forward.emitError(); });
+        lossTarget(loss, prediction, layout, [&] { return specError(forward); });
     if (failed(described))
       return failure();
     Builder builder(forward.getContext());

@@ -86,6 +86,16 @@ TEST(Loss, RefusesAnOutputTheModelHasNot) {
                "'loss.logits' is 'scores', expected an output of the model: 'logits'");
 }
 
+TEST(Loss, AsksForOneOfSeveralOutputs) {
+  EXPECT_ERROR(refusal(R"(
+    graph.parameter @"param/w" : tensor<2xf32> "parameter"
+    func.func @forward(%x: tensor<2xf32> {graph.name = "x"}) -> (tensor<2xf32> {graph.name = "a"}, tensor<2xf32> {graph.name = "b"}) {
+      return %x, %x : tensor<2xf32>, tensor<2xf32>
+    })",
+                       descent("sum")),
+               "'loss.logits' is missing, expected an output of the model: 'a', 'b'");
+}
+
 TEST(Loss, RefusesASpecWithout) {
   EXPECT_ERROR(refusal(models::mlp, descent("")), "the spec has no 'loss'");
 }
