@@ -38,24 +38,25 @@ struct Nest {
   Loops batch, m, n, k;
 };
 
-Nest loopsOf(graph::ContractOp op, ArrayRef<int64_t> resultStrides) {
+Nest loopsOf(graph::ContractOp op, const ContractStrides &strides) {
   auto lhs = graph::tensorType(op.getLhs()), rhs = graph::tensorType(op.getRhs());
-  SmallVector<int64_t> a = rowMajorStrides(lhs.getShape());
-  SmallVector<int64_t> b = rowMajorStrides(rhs.getShape());
+  const auto &a = strides.lhs, &b = strides.rhs, &c = strides.result;
   Nest nest;
   size_t result = 0;
   for (auto [l, r] : llvm::zip(op.getLhsBatch(), op.getRhsBatch()))
-    nest.batch.push_back({lhs.getDimSize(l), a[l], b[r], resultStrides[result++]});
+    nest.batch.push_back({lhs.getDimSize(l), a[l], b[r], c[result++]});
   for (int64_t dim : freeDims(lhs.getRank(), op.getLhsBatch(), op.getLhsContract()))
-    nest.m.push_back({lhs.getDimSize(dim), a[dim], 0, resultStrides[result++]});
+    nest.m.push_back({lhs.getDimSize(dim), a[dim], 0, c[result++]});
   for (int64_t dim : freeDims(rhs.getRank(), op.getRhsBatch(), op.getRhsContract()))
-    nest.n.push_back({rhs.getDimSize(dim), 0, b[dim], resultStrides[result++]});
+    nest.n.push_back({rhs.getDimSize(dim), 0, b[dim], c[result++]});
+  // The order of the sum is that of the elements of lhs, however the pairs are listed and
+  // wherever the bytes lie.
+  SmallVector<std::pair<int64_t, int64_t>> pairs;
   for (auto [l, r] : llvm::zip(op.getLhsContract(), op.getRhsContract()))
+    pairs.push_back({l, r});
+  llvm::sort(pairs);
+  for (auto [l, r] : pairs)
     nest.k.push_back({lhs.getDimSize(l), a[l], b[r], 0});
-  // The order of the sum is that of the elements in lhs, however the pairs are listed.
-  llvm::sort(nest.k, [](const Loop &x, const Loop &y) {
-    return std::pair(x.a, x.b) > std::pair(y.a, y.b);
-  });
   return nest;
 }
 
@@ -78,14 +79,19 @@ SmallVector<int64_t> freeDims(int64_t rank, ArrayRef<int64_t> batch,
   return dims;
 }
 
+ContractStrides ContractStrides::contiguous(graph::ContractOp op) {
+  return {rowMajorStrides(graph::tensorType(op.getLhs()).getShape()),
+          rowMajorStrides(graph::tensorType(op.getRhs()).getShape()),
+          rowMajorStrides(graph::tensorType(op.getY()).getShape())};
+}
+
+std::optional<GemmParams> contractAsGemm(graph::ContractOp op) {
+  return contractAsGemm(op, ContractStrides::contiguous(op));
+}
+
 std::optional<GemmParams> contractAsGemm(graph::ContractOp op,
-                                         ArrayRef<int64_t> resultStrides) {
-  SmallVector<int64_t> contiguous;
-  if (resultStrides.empty()) {
-    contiguous = rowMajorStrides(graph::tensorType(op.getY()).getShape());
-    resultStrides = contiguous;
-  }
-  Nest nest = loopsOf(op, resultStrides);
+                                         const ContractStrides &strides) {
+  Nest nest = loopsOf(op, strides);
   Loops batch = collapse(nest.batch), m = collapse(nest.m), n = collapse(nest.n),
         k = collapse(nest.k);
   if (k.size() > 1)

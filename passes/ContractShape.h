@@ -9,12 +9,19 @@
 
 namespace sluice {
 
-/// Parameters (sizes and strides; units are left to planGemm) of `op` on contiguous
-/// operands, or nothing when its dimensions do not collapse that far. `resultStrides`:
-/// strides of the result's dimensions when it is not written contiguously (the last
-/// dimension of N must have stride 1).
+/// Strides of the dimensions of operands and result, in elements.
+struct ContractStrides {
+  llvm::SmallVector<int64_t> lhs, rhs, result;
+  static ContractStrides contiguous(graph::ContractOp op);
+};
+
+/// Parameters (sizes and strides; units are left to planGemm) of `op`, or nothing when
+/// its dimensions do not collapse that far. The last dimension of N must have stride 1 in
+/// the result.
 std::optional<GemmParams> contractAsGemm(graph::ContractOp op,
-                                         llvm::ArrayRef<int64_t> resultStrides = {});
+                                         const ContractStrides &strides);
+/// The same on contiguous tensors.
+std::optional<GemmParams> contractAsGemm(graph::ContractOp op);
 
 /// Strides of a contiguous tensor, in elements.
 llvm::SmallVector<int64_t> rowMajorStrides(llvm::ArrayRef<int64_t> shape);

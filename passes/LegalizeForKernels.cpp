@@ -5,6 +5,7 @@
 // so it never depends on what is fused later.
 
 #include "passes/ContractShape.h"
+#include "passes/LegalizePatterns.h"
 #include "passes/Passes.h"
 #include "passes/RegionDomain.h"
 
@@ -262,6 +263,7 @@ struct LegalizeForKernels : impl::LegalizeForKernelsBase<LegalizeForKernels> {
     RewritePatternSet patterns(&getContext());
     patterns.add<FoldOperandTranspose, FoldResultTranspose, FoldEmptyReduce, SplitReduce>(
         &getContext());
+    addShapePatterns(patterns);
     // Only what the others leave: transposes cost a trip through memory.
     RewritePatternSet transposes(&getContext());
     transposes.add<TransposeOperands, TransposeReduced>(&getContext());

@@ -119,6 +119,11 @@ private:
     }
     if (isa<graph::WriteOp>(op))
       return success(); // the producer has written the state
+    // Views are lowered where they are read: products may not need them.
+    bool view = isa<graph::ReshapeOp, graph::TransposeOp, graph::SliceOp>(op);
+    if (view && !op->hasAttr(copyAttr) && !builder.find(op->getResult(0)) &&
+        !builder.isWritten(op->getOperand(0)))
+      return success();
     return lowerOperation(op, builder);
   }
 

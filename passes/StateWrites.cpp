@@ -12,6 +12,12 @@ using namespace mlir;
 namespace sluice {
 namespace {
 
+/// What reads the result may read the operand's bytes.
+bool mayBeView(Operation *op) {
+  return isa<graph::ReshapeOp, graph::SliceOp, graph::TransposeOp>(op) &&
+         !op->hasAttr(copyAttr);
+}
+
 class WritePlacer {
 public:
   explicit WritePlacer(func::FuncOp function)
@@ -82,7 +88,7 @@ private:
     while (Operation *op = value.getDefiningOp()) {
       if (auto read = dyn_cast<graph::ReadOp>(op))
         return read.getSymbolAttr() == symbol;
-      if (!isa<graph::ReshapeOp, graph::SliceOp>(op) || op->hasAttr(copyAttr))
+      if (!mayBeView(op))
         return false;
       value = op->getOperand(0);
     }
@@ -96,7 +102,7 @@ private:
     while (!open.empty())
       for (Operation *user : open.pop_back_val().getUsers()) {
         readers.push_back(user);
-        if (isa<graph::ReshapeOp, graph::SliceOp>(user) && !user->hasAttr(copyAttr))
+        if (mayBeView(user))
           open.push_back(user->getResult(0));
       }
     return readers;

@@ -4,42 +4,47 @@
 #include "kernels/Params.h"
 #include "passes/ContractShape.h"
 #include "passes/lowering/Lowerings.h"
+#include "passes/lowering/StridedView.h"
 
 using namespace mlir;
 
 namespace sluice {
 namespace {
 
-/// The value to write: the op's result, or that of a transpose that is its only use and
-/// that the kernel can write.
-struct Target {
-  Value value;
+/// A product with the places it reads and writes.
+struct Placed {
   GemmParams params;
+  StridedView lhs, rhs, result;
 };
 
-FailureOr<Target> chooseTarget(graph::ContractOp op) {
-  if (op.getY().hasOneUse()) {
-    if (auto transpose = dyn_cast<graph::TransposeOp>(*op.getY().user_begin())) {
-      SmallVector<int64_t> strides =
-          rowMajorStrides(graph::tensorType(transpose.getY()).getShape());
-      SmallVector<int64_t> written(strides.size());
-      for (auto [i, from] : llvm::enumerate(transpose.getPermutation()))
-        written[from] = strides[i];
-      if (auto params = contractAsGemm(op, written))
-        return Target{transpose.getY(), *params};
-    }
-  }
-  if (auto params = contractAsGemm(op))
-    return Target{op.getY(), *params};
+/// Reads and writes through as many views as the kernel's strides can express.
+FailureOr<Placed> placeProduct(graph::ContractOp op, const ProgramBuilder &builder) {
+  StridedView lhs[] = {readView(op.getLhs(), builder), contiguousView(op.getLhs())};
+  StridedView rhs[] = {readView(op.getRhs(), builder), contiguousView(op.getRhs())};
+  StridedView result[] = {writeView(op.getY(), builder), contiguousView(op.getY())};
+  for (const StridedView &y : result)
+    for (const StridedView &a : lhs)
+      for (const StridedView &b : rhs)
+        if (auto params = contractAsGemm(op, {a.strides, b.strides, y.strides}))
+          return Placed{*params, a, b, y};
   return op.emitError("dimensions of the product do not collapse to rows and columns; "
                       "run 'legalize-for-kernels' before");
 }
 
+/// The bytes from a view's first element on.
+Value bytesFrom(const StridedView &view, Value buffer, ProgramBuilder &builder) {
+  int64_t begin =
+      view.offset * plan::elementBytes(graph::tensorType(view.root).getElementType());
+  return builder.slice(buffer, begin, plan::rangeOf(buffer).size - begin);
+}
+
 class ContractLowering {
 public:
-  ContractLowering(graph::ContractOp op, ProgramBuilder &builder, Value y)
-      : op(op), builder(builder), a(builder.bufferOf(op.getLhs())),
-        b(builder.bufferOf(op.getRhs())), c(builder.destination(y)) {}
+  ContractLowering(graph::ContractOp op, const Placed &placed, ProgramBuilder &builder)
+      : op(op), builder(builder),
+        a(bytesFrom(placed.lhs, builder.bufferOf(placed.lhs.root), builder)),
+        b(bytesFrom(placed.rhs, builder.bufferOf(placed.rhs.root), builder)),
+        c(bytesFrom(placed.result, builder.destination(placed.result.root), builder)) {}
 
   void run(const GemmPlan &plan) {
     switch (plan.kind) {
@@ -113,17 +118,18 @@ LogicalResult lowerContract(graph::ContractOp op, ProgramBuilder &builder) {
     builder.destination(op.getY());
     return success();
   }
-  FailureOr<Target> target = chooseTarget(op);
-  if (failed(target))
+  FailureOr<Placed> placed = placeProduct(op, builder);
+  if (failed(placed))
     return failure();
-  if (target->params.k == 0) {
-    auto type = graph::tensorType(target->value);
-    lowerFill(op, builder.destination(target->value), type,
-              FloatAttr::get(type.getElementType(), 0.0), builder);
+  if (placed->params.k == 0) {
+    lowerFill(op, builder.destination(op.getY()), graph::tensorType(op.getY()),
+              builder.launches.getF32FloatAttr(0), builder);
     return success();
   }
-  ContractLowering(op, builder, target->value)
-      .run(planGemm(target->params, /*wholeRows=*/false));
+  ContractLowering(op, *placed, builder)
+      .run(planGemm(placed->params, /*wholeRows=*/false));
+  if (placed->result.root != op.getY())
+    builder.markWritten(op.getY());
   return success();
 }
 

@@ -57,6 +57,12 @@ std::optional<int64_t> contiguousSlice(graph::SliceOp op) {
 } // namespace
 
 LogicalResult lowerReshape(graph::ReshapeOp op, ProgramBuilder &builder) {
+  // A product has written the result, or that of what uses it.
+  if (builder.isWritten(op.getX())) {
+    if (!builder.find(op.getY()))
+      builder.markWritten(op.getY());
+    return success();
+  }
   Value from = builder.bufferOf(op.getX());
   Value bound = builder.find(op.getY());
   if (!bound && !op->hasAttr(copyAttr)) {
@@ -71,9 +77,12 @@ LogicalResult lowerReshape(graph::ReshapeOp op, ProgramBuilder &builder) {
 }
 
 LogicalResult lowerTranspose(graph::TransposeOp op, ProgramBuilder &builder) {
-  auto contract = op.getX().getDefiningOp<graph::ContractOp>();
-  if (contract && builder.find(op.getY()) && !builder.find(op.getX()))
-    return success(); // the product has written it in place
+  // A product has written the result, or that of what uses it.
+  if (builder.isWritten(op.getX())) {
+    if (!builder.find(op.getY()))
+      builder.markWritten(op.getY());
+    return success();
+  }
   auto from = graph::tensorType(op.getX()), to = graph::tensorType(op.getY());
   if (failed(expectRank(op, to.getRank())))
     return failure();
@@ -145,7 +154,8 @@ LogicalResult lowerConcat(graph::ConcatOp op, ProgramBuilder &builder) {
     ArrayRef<int64_t> shape = graph::tensorType(input).getShape();
     copy.dims.assign(shape.begin(), shape.end());
     copy.inStrides = rowMajorStrides(shape);
-    launchCopy(op, copy, builder.bufferOf(input), out, builder);
+    if (!builder.isWritten(input))
+      launchCopy(op, copy, builder.bufferOf(input), out, builder);
     copy.outOffset += shape[op.getAxis()] * copy.outStrides[op.getAxis()];
   }
   return success();

@@ -1,6 +1,7 @@
 #include "passes/lowering/ProgramBuilder.h"
 
 #include "kernels/Params.h"
+#include "passes/lowering/Lowerings.h"
 
 #include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/StringExtras.h"
@@ -158,10 +159,12 @@ Value ProgramBuilder::slice(Value source, int64_t offset, int64_t bytes) {
       storage.getI64IntegerAttr(offset), storage.getI64IntegerAttr(bytes));
 }
 
-Value ProgramBuilder::bufferOf(Value value) const {
-  Value buffer = buffers.lookup(value);
-  assert(buffer && "a value is read before it has bytes");
-  return buffer;
+Value ProgramBuilder::bufferOf(Value value) {
+  if (Value buffer = buffers.lookup(value))
+    return buffer;
+  [[maybe_unused]] LogicalResult lowered = lowerOperation(value.getDefiningOp(), *this);
+  assert(succeeded(lowered) && buffers.lookup(value) && "a view can always be copied");
+  return buffers.lookup(value);
 }
 
 Value ProgramBuilder::destination(Value result) {

@@ -6,6 +6,7 @@
 #include "ir/plan/Plan.h"
 
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/StringMap.h"
 
 #include <string>
@@ -63,8 +64,12 @@ public:
 
   /// The bytes that hold a value; null before it was bound.
   mlir::Value find(mlir::Value value) const { return buffers.lookup(value); }
-  mlir::Value bufferOf(mlir::Value value) const;
+  /// The same; views that were put off are lowered now.
+  mlir::Value bufferOf(mlir::Value value);
   void bind(mlir::Value value, mlir::Value buffer) { buffers[value] = buffer; }
+  /// The value was written through a view of the result of what uses it.
+  void markWritten(mlir::Value value) { written.insert(value); }
+  bool isWritten(mlir::Value value) const { return written.contains(value); }
   /// Where an operation is to write its result: what it was bound to before, else new
   /// bytes.
   mlir::Value destination(mlir::Value result);
@@ -87,6 +92,7 @@ private:
 
   int64_t threads;
   llvm::DenseMap<mlir::Value, mlir::Value> buffers;
+  llvm::DenseSet<mlir::Value> written;
   llvm::StringMap<mlir::Value> states;
 };
 
