@@ -1,5 +1,6 @@
 #pragma once
-// The graph dialect: what is computed. Operations are grouped in families, one .td and .cpp each.
+// The graph dialect: what is computed. Operations are grouped in families, one .td and
+// .cpp each.
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Builders.h"
@@ -15,12 +16,14 @@
 namespace sluice::graph {
 class Evaluation;
 
-/// What an op's `buildGradient` sees: the cotangents of its results (null where zero) and which
-/// operands need one. The gradient is that of a real-valued loss.
+/// What an op's `buildGradient` sees: the cotangents of its results (null where zero) and
+/// which operands need one. The gradient is that of a real-valued loss.
 class GradientContext {
 public:
-  GradientContext(llvm::ArrayRef<mlir::Value> resultCotangents, llvm::ArrayRef<bool> needed)
-      : resultCotangents(resultCotangents), needed(needed), operandCotangents(needed.size()) {}
+  GradientContext(llvm::ArrayRef<mlir::Value> resultCotangents,
+                  llvm::ArrayRef<bool> needed)
+      : resultCotangents(resultCotangents), needed(needed),
+        operandCotangents(needed.size()) {}
   mlir::Value cotangent(unsigned result = 0) const { return resultCotangents[result]; }
   bool needs(unsigned operand) const { return needed[operand]; }
   void set(unsigned operand, mlir::Value value) { operandCotangents[operand] = value; }

@@ -1,5 +1,6 @@
 #pragma once
-// Integer arithmetic of the interpreter: elements are kept in int64 and wrap at the width of their type.
+// Integer arithmetic of the interpreter: elements are kept in int64 and wrap at the width
+// of their type.
 
 #include "mlir/IR/BuiltinTypes.h"
 

@@ -1,5 +1,6 @@
 #pragma once
-// Runs any graph function on host tensors, op by op, in double or float: the oracle of everything after it.
+// Runs any graph function on host tensors, op by op, in double or float: the oracle of
+// everything after it.
 
 #include "ir/graph/Graph.h"
 
@@ -10,8 +11,8 @@
 
 namespace sluice::graph {
 
-/// A host tensor. Floating-point elements are kept as double (already rounded to float when evaluating in single
-/// precision), integers and booleans as int64.
+/// A host tensor. Floating-point elements are kept as double (already rounded to float
+/// when evaluating in single precision), integers and booleans as int64.
 struct HostTensor {
   mlir::Type elementType;
   std::vector<int64_t> shape;
@@ -26,8 +27,8 @@ struct HostTensor {
 
 enum class Precision { Single, Double };
 
-/// What an op's `evaluate` sees: operands in order (absent optional operands are not listed), results
-/// preallocated as zeros of the inferred type.
+/// What an op's `evaluate` sees: operands in order (absent optional operands are not
+/// listed), results preallocated as zeros of the inferred type.
 class Evaluation {
 public:
   Evaluation(mlir::Operation *op, llvm::ArrayRef<const HostTensor *> operands,
@@ -37,7 +38,8 @@ public:
   HostTensor &result(unsigned i) { return results[i]; }
   /// Rounds to float in single precision (called on every stored real).
   double round(double x) const {
-    return precision == Precision::Single ? static_cast<double>(static_cast<float>(x)) : x;
+    return precision == Precision::Single ? static_cast<double>(static_cast<float>(x))
+                                          : x;
   }
   mlir::Operation *op;
 
@@ -53,8 +55,8 @@ using StateMap = llvm::StringMap<HostTensor>;
 /// The initial state of all `graph.parameter` of the module.
 mlir::FailureOr<StateMap> initialState(mlir::ModuleOp module);
 
-/// Runs `function` on `inputs`; reads and writes go to `state` (reads see the values from before the run).
-/// Errors are emitted at the op that fails.
+/// Runs `function` on `inputs`; reads and writes go to `state` (reads see the values from
+/// before the run). Errors are emitted at the op that fails.
 mlir::FailureOr<std::vector<HostTensor>> interpret(mlir::func::FuncOp function,
                                                    llvm::ArrayRef<HostTensor> inputs,
                                                    StateMap &state, Precision precision);
