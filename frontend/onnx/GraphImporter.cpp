@@ -117,8 +117,10 @@ bool GraphImporter::importGraph(onnx::GraphProto &graph, Scope &scope) {
     if (inserted)
       position->second.initializer = &tensor;
   }
-  if (!scope.parent)
+  if (!scope.parent) {
     checkTies(scope);
+    noteSharing(graph, uses);
+  }
   llvm::StringSet<> needed = neededNames(graph);
   bool ok = importNodes(*graph.mutable_node(), scope, opsets, &needed);
   // The outputs of a subgraph are read by its caller, while the uses still stand.

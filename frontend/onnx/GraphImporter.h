@@ -65,6 +65,8 @@ public:
   /// A scalar the runtime writes before each program: "control/seed", ...
   Value control(llvm::StringRef name);
   void checkTies(Scope &scope);
+  /// Notes weights read by several nodes and weights with equal values (Sharing.cpp).
+  void noteSharing(onnx::GraphProto &graph, const UseMap &uses);
 
   void note(const std::string &topic, const std::string &text);
   void unsupported(const onnx::NodeProto &node, const std::string &reason);

@@ -24,6 +24,7 @@ void addMatMul(OpTable &table);
 void addEinsum(OpTable &table);
 void addConv(OpTable &table);
 void addPool(OpTable &table);
+void addPoolIndices(OpTable &table);
 void addNorm(OpTable &table);
 void addSoftmax(OpTable &table);
 void addShape(OpTable &table);

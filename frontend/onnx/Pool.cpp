@@ -43,13 +43,13 @@ std::optional<Pooling> readPooling(Node &n) {
 }
 
 LogicalResult importMaxPool(Node &n) {
-  if (n.wants(1))
-    return n.fail("the result 'Indices' is not supported yet");
   auto p = readPooling(n);
   if (!p)
     return failure();
   Type type = elementOf(p->x);
   Value x = isFloat(p->x) ? p->x : n.e.cast(p->x, n.e.f32());
+  if (n.wants(1) && failed(n.out(1, maxPoolIndices(n, x, p->window, p->output))))
+    return failure();
   return n.out(n.e.cast(pool(n, "max_pool", x, p->window, p->output, false), type));
 }
 LogicalResult importAveragePool(Node &n) {

@@ -20,6 +20,9 @@ std::optional<Ints> windowOutput(Node &n, const Window &w, llvm::ArrayRef<int64_
 /// Attributes strides, dilations, pads_begin and pads_end.
 llvm::SmallVector<mlir::NamedAttribute> windowAttributes(Emitter &e, const Window &w);
 
+/// Places of the maxima of MaxPool, counted over the whole operand (PoolIndices.cpp).
+Value maxPoolIndices(Node &n, Value x, const Window &w, llvm::ArrayRef<int64_t> output);
+
 /// x [N, C, ...] and w [M, C / groups, ...] with a bias [M] or null.
 Value convolution(Node &n, Value x, Value w, Value bias);
 

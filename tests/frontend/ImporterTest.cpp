@@ -474,6 +474,32 @@ TEST(Structure, TieAndUntie) {
   EXPECT_EQ(both.symbols(), (std::set<std::string>{"param/w", "param/w@2"}));
 }
 
+TEST(Structure, EqualAndSharedWeightsAreNoted) {
+  std::vector<float> values, flipped(16 * 8);
+  for (int i = 0; i < 8 * 16; ++i) {
+    values.push_back(float(i * 37 % 101));
+    flipped[i % 16 * 8 + i / 16] = values.back();
+  }
+  ModelBuilder b;
+  b.input("x", {2, 8}).output("y");
+  b.weight("a", {8, 16}, values);
+  b.weight("b", {16, 8}, flipped);
+  b.weight("c", {8, 16}, values);
+  b.node("MatMul", {"x", "a"}, {"h"});
+  b.node("MatMul", {"h", "b"}, {"k"});
+  b.node("MatMul", {"k", "c"}, {"l"});
+  b.node("MatMul", {"k", "a"}, {"m"});
+  b.node("Add", {"l", "m"}, {"y"});
+  auto m = import(b.save());
+  ASSERT_TRUE(m.ok) << m.problems;
+  std::string notes;
+  for (const std::string &note : m.report.notes)
+    notes += note + "\n";
+  EXPECT_TRUE(contains(notes, "'a' is read by 2 nodes"));
+  EXPECT_TRUE(contains(notes, "'b' holds the same values as 'a' transposed"));
+  EXPECT_TRUE(contains(notes, "'c' holds the same values as 'a' and"));
+}
+
 TEST(Structure, BatchOfOneIsReplacedWhereProvable) {
   ModelBuilder b;
   b.input("x", {1, 3, 4}).output("y");
