@@ -117,12 +117,29 @@ class Memory(WithData):
         self.compile(FASHION, LOSS + "shapes: {batch: 8}\n", "fits", "--memory", need)
 
     @needs_shared("models", "onnxruntime-go", "example_0_dim_output.onnx")
-    def test_tensors_without_elements(self):
+    def test_a_shape_that_depends_on_data_is_refused_by_name(self):
         model = SHARED / "models" / "onnxruntime-go" / "example_0_dim_output.onnx"
-        info, _ = self.run_sluice("import", model, "--shape", "x=2x8", code=0)
-        name = info["inputs"][0]["name"]
-        plan, _ = self.compile(model, f"shapes: {{{name}: [2, 8]}}\nentries: [infer]\n")
-        self.run_sluice("infer", plan, "--data", f"{name}=npy:{self.npy('x', np.ones((2, 8), np.float32))}", "-o", self.dir / "y.npy")
+        _, errors = self.run_sluice("import", model, "--shape", "x=2x8", code=1)
+        self.assertIn("'Expand'", errors)
+        self.assertIn("depends on data", errors)
+
+    def test_tensors_without_elements(self):
+        from onnx import TensorProto, helper
+
+        tensor = helper.make_tensor_value_info
+        graph = helper.make_graph(
+            [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"]),
+             helper.make_node("ReduceSum", ["y"], ["s"], keepdims=0), helper.make_node("Slice", ["y", "a", "a"], ["e"])],
+            "empty", [tensor("x", TensorProto.FLOAT, [2, 0])],
+            [tensor("y", TensorProto.FLOAT, [2, 3]), tensor("s", TensorProto.FLOAT, []), tensor("e", TensorProto.FLOAT, [0, 3])],
+            [helper.make_tensor("w", TensorProto.FLOAT, [0, 3], []), helper.make_tensor("a", TensorProto.INT64, [1], [0])])
+        path = self.dir / "empty.onnx"
+        path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString())
+        plan, _ = self.compile(path, "entries: [infer]\n")
+        self.run_sluice("infer", plan, "--data", f"x=npy:{self.npy('x', np.ones((2, 0), np.float32))}", "-o", self.dir / "out.npy")
+        self.assertEqual(np.load(self.dir / "out-y.npy").tolist(), [[0, 0, 0], [0, 0, 0]])
+        self.assertEqual(np.load(self.dir / "out-s.npy"), 0)
+        self.assertEqual(np.load(self.dir / "out-e.npy").shape, (0, 3))
 
 
 class PartialBatches(WithData):
