@@ -114,11 +114,13 @@ void maxPoolGrad(void *const *buffers, const int64_t *params, int64_t begin, int
     auto *x = static_cast<const float *>(buffers[0]) + u * inSize;
     auto *dy = static_cast<const float *>(buffers[1]) + u * outSize;
     auto *dx = static_cast<float *>(buffers[2]) + u * inSize;
-    fillFloats(dx, 0, inSize);
     if (byTwo) {
+      if (2 * p.out[1] < p.in[1] || 2 * p.out[2] < p.in[2])
+        fillFloats(dx, 0, inSize);
       maxPoolGradByTwo(p, x, dy, dx);
       continue;
     }
+    fillFloats(dx, 0, inSize);
     forEachBlock(p, [&](const Block &b) {
       alignas(64) int32_t at[kWindowBlock];
       firstMaxima(p, b, x, at);

@@ -15,21 +15,16 @@ SLUICE_INLINE bool isPoolByTwo(const PoolParams &p) {
   return plain;
 }
 
-/// Eight outputs of a row, or as many as a short row has.
-struct Eight {
-  int64_t first;
-  __m256i outputs, low,
-      high; ///< masks of the outputs and of the two halves of their inputs
-};
-
-SLUICE_INLINE __m256i firstLanes(int64_t n) {
-  __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), lane);
-}
-
-/// Even and odd elements of 16 floats.
-SLUICE_INLINE void loadPairs(const float *x, const Eight &e, __m256 &even, __m256 &odd) {
-  __m256 a = _mm256_maskload_ps(x, e.low), b = _mm256_maskload_ps(x + 8, e.high);
+/// Even and odd elements of the first `count` <= 16 floats.
+SLUICE_INLINE void loadPairs(const float *x, int64_t count, __m256 &even, __m256 &odd) {
+  alignas(32) float copy[16];
+  if (count < 16) {
+    std::memset(copy, 0, sizeof copy);
+    for (int64_t i = 0; i < count; ++i)
+      copy[i] = x[i];
+    x = copy;
+  }
+  __m256 a = _mm256_loadu_ps(x), b = _mm256_loadu_ps(x + 8);
   auto inOrder = [](__m256 v) {
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xD8));
   };
@@ -37,10 +32,27 @@ SLUICE_INLINE void loadPairs(const float *x, const Eight &e, __m256 &even, __m25
   odd = inOrder(_mm256_shuffle_ps(a, b, 0xDD));
 }
 
-SLUICE_INLINE void storePairs(float *x, const Eight &e, __m256 even, __m256 odd) {
+SLUICE_INLINE void loadRow(const float *x, int64_t count, __m256 &v) {
+  alignas(32) float copy[8] = {};
+  for (int64_t i = 0; i < count; ++i)
+    copy[i] = x[i];
+  v = _mm256_load_ps(copy);
+}
+
+/// Masked stores are slow on some processors, so what is short goes through a copy.
+SLUICE_INLINE void storeFirst(float *x, int64_t count, __m256 v) {
+  if (count >= 8)
+    return _mm256_storeu_ps(x, v);
+  alignas(32) float copy[8];
+  _mm256_store_ps(copy, v);
+  for (int64_t i = 0; i < count; ++i)
+    x[i] = copy[i];
+}
+
+SLUICE_INLINE void storePairs(float *x, int64_t count, __m256 even, __m256 odd) {
   __m256 low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
-  _mm256_maskstore_ps(x, e.low, _mm256_permute2f128_ps(low, high, 0x20));
-  _mm256_maskstore_ps(x + 8, e.high, _mm256_permute2f128_ps(low, high, 0x31));
+  storeFirst(x, count, _mm256_permute2f128_ps(low, high, 0x20));
+  storeFirst(x + 8, count - 8, _mm256_permute2f128_ps(low, high, 0x31));
 }
 
 /// Where v is greater than best or the first NaN.
@@ -50,30 +62,31 @@ SLUICE_INLINE __m256 isBetter(__m256 v, __m256 best) {
   return _mm256_and_ps(wins, _mm256_cmp_ps(best, best, _CMP_ORD_Q));
 }
 
-/// Calls body(Eight) for runs that cover [0, n); the last of a long row may overlap the
-/// one before.
-template <typename Body> SLUICE_INLINE void byEight(int64_t n, Body body) {
-  int64_t count = least(n, 8);
-  Eight e{0, firstLanes(count), firstLanes(2 * count), firstLanes(2 * count - 8)};
-  for (; e.first + 8 <= n; e.first += 8)
-    body(e);
-  if (e.first < n) {
-    e.first = most(0, n - 8);
-    body(e);
-  }
+/// Calls body(first, count) for runs of eight outputs that cover row `o`, the last of
+/// which may overlap the one before. A row shorter than that is one run: of eight, which
+/// spill into the next rows of the plane and are overwritten there, or of its own length
+/// where they could not be.
+template <typename Body>
+SLUICE_INLINE void byEight(const PoolParams &p, int64_t o, Body body) {
+  int64_t n = p.out[2], i = 0;
+  if (n < 8)
+    return body(0, n >= 4 && 2 * n == p.in[2] && o + 1 < p.out[1] ? 8 : n);
+  for (; i + 8 <= n; i += 8)
+    body(i, 8);
+  if (i < n)
+    body(n - 8, 8);
 }
 
 static inline void maxPoolByTwo(const PoolParams &p, const float *x, float *y) {
   for (int64_t o = 0; o < p.out[1]; ++o, x += 2 * p.in[2], y += p.out[2])
-    byEight(p.out[2], [&](const Eight &e) {
-      int64_t i = e.first;
+    byEight(p, o, [&](int64_t i, int64_t count) {
       __m256 v[4];
-      loadPairs(x + 2 * i, e, v[0], v[1]);
-      loadPairs(x + p.in[2] + 2 * i, e, v[2], v[3]);
+      loadPairs(x + 2 * i, 2 * count, v[0], v[1]);
+      loadPairs(x + p.in[2] + 2 * i, 2 * count, v[2], v[3]);
       __m256 best = v[0];
       for (int k = 1; k < 4; ++k)
         best = _mm256_blendv_ps(best, v[k], isBetter(v[k], best));
-      _mm256_maskstore_ps(y + i, e.outputs, best);
+      storeFirst(y + i, count, best);
     });
 }
 
@@ -82,11 +95,14 @@ static inline void maxPoolGradByTwo(const PoolParams &p, const float *x, const f
                                     float *dx) {
   for (int64_t o = 0; o < p.out[1];
        ++o, x += 2 * p.in[2], dx += 2 * p.in[2], dy += p.out[2])
-    byEight(p.out[2], [&](const Eight &e) {
-      int64_t i = e.first;
-      __m256 v[4], g = _mm256_maskload_ps(dy + i, e.outputs), share[4];
-      loadPairs(x + 2 * i, e, v[0], v[1]);
-      loadPairs(x + p.in[2] + 2 * i, e, v[2], v[3]);
+    byEight(p, o, [&](int64_t i, int64_t count) {
+      __m256 v[4], share[4], g;
+      if (count == 8)
+        g = _mm256_loadu_ps(dy + i);
+      else
+        loadRow(dy, count, g);
+      loadPairs(x + 2 * i, 2 * count, v[0], v[1]);
+      loadPairs(x + p.in[2] + 2 * i, 2 * count, v[2], v[3]);
       __m256 best = v[0];
       share[0] = g;
       for (int k = 1; k < 4; ++k) {
@@ -96,8 +112,8 @@ static inline void maxPoolGradByTwo(const PoolParams &p, const float *x, const f
         for (int earlier = 0; earlier < k; ++earlier)
           share[earlier] = _mm256_andnot_ps(better, share[earlier]);
       }
-      storePairs(dx + 2 * i, e, share[0], share[1]);
-      storePairs(dx + p.in[2] + 2 * i, e, share[2], share[3]);
+      storePairs(dx + 2 * i, 2 * count, share[0], share[1]);
+      storePairs(dx + p.in[2] + 2 * i, 2 * count, share[2], share[3]);
     });
 }
 
