@@ -147,7 +147,8 @@ private:
       std::vector<int64_t> shape(tensor.int64_data().begin(), tensor.int64_data().end());
       if (tensor.has_raw_data()) {
         shape.resize(tensor.raw_data().size() / sizeof(int64_t));
-        std::memcpy(shape.data(), tensor.raw_data().data(), shape.size() * sizeof(int64_t));
+        std::memcpy(shape.data(), tensor.raw_data().data(),
+                    shape.size() * sizeof(int64_t));
       }
       return shape;
     }
@@ -198,7 +199,8 @@ std::optional<std::string> writeAtomically(const onnx::ModelProto &proto,
     ::unlink(temporary.c_str());
     return text;
   };
-  int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  int descriptor =
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor < 0)
     return problem("created");
   errno = 0;

@@ -14,10 +14,10 @@ struct TensorBytes {
   size_t size = 0;
 };
 
-/// Copies the model at `modelPath` to `outPath` with the given initializers replaced (names
-/// without "param/"). Weights that ConstantOfShape or Constant nodes made become initializers.
-/// The result is self-contained unless it would pass 2 GiB, which is refused. The file
-/// appears whole or not at all. Returns what went wrong.
+/// Copies the model at `modelPath` to `outPath` with the given initializers replaced
+/// (names without "param/"). Weights that ConstantOfShape or Constant nodes made become
+/// initializers. The result is self-contained unless it would pass 2 GiB, which is
+/// refused. The file appears whole or not at all. Returns what went wrong.
 std::optional<std::string> exportOnnx(const std::string &modelPath,
                                       const std::map<std::string, TensorBytes> &weights,
                                       const std::string &outPath);

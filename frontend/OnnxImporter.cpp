@@ -119,7 +119,8 @@ private:
 void ModelImport::listUnknown(const onnx::GraphProto &graph) {
   for (const auto &node : graph.node())
     if (!isKnown(*file.proto, node))
-      report.unsupported.push_back({operatorName(node), nodeName(node), "not supported yet"});
+      report.unsupported.push_back(
+          {operatorName(node), nodeName(node), "not supported yet"});
 }
 
 void ModelImport::fill(func::FuncOp function, onnx::GraphProto &graph,
@@ -152,7 +153,8 @@ void ModelImport::fill(func::FuncOp function, onnx::GraphProto &graph,
   function.setAllArgAttrs(attributes);
   importer.importGraph(graph, scope);
   addOutputs(function, graph, importer, scope);
-  module.getBody()->getOperations().splice(module.getBody()->begin(), symbols.getOperations());
+  module.getBody()->getOperations().splice(module.getBody()->begin(),
+                                           symbols.getOperations());
 }
 
 void ModelImport::addOutputs(func::FuncOp function, onnx::GraphProto &graph,
@@ -174,13 +176,13 @@ void ModelImport::addOutputs(func::FuncOp function, onnx::GraphProto &graph,
                                  StringAttr::get(&context, output.name()))));
     const auto &dims = output.type().tensor_type().shape().dim();
     bool batched = importer.rebatch && dims.size() > 0 && dims[0].dim_value() == 1;
-    if (batched && (rankOf(entry->value) == 0 ||
-                    dimOf(entry->value, 0) != importer.rebatch))
-      report.errors.push_back("output '" + output.name() + "' has shape " +
-                              shapeText(shapeOf(entry->value)) + " with batch " +
-                              std::to_string(importer.rebatch) +
-                              ": the model holds its batch size of 1 inside; export it with "
-                              "a dynamic batch dimension");
+    if (batched &&
+        (rankOf(entry->value) == 0 || dimOf(entry->value, 0) != importer.rebatch))
+      report.errors.push_back(
+          "output '" + output.name() + "' has shape " + shapeText(shapeOf(entry->value)) +
+          " with batch " + std::to_string(importer.rebatch) +
+          ": the model holds its batch size of 1 inside; export it with "
+          "a dynamic batch dimension");
   }
   if (graph.output_size() == 0)
     report.errors.push_back("the model has no outputs");
@@ -192,7 +194,8 @@ void ModelImport::addOutputs(func::FuncOp function, onnx::GraphProto &graph,
 }
 
 void ModelImport::dropDeadCode(ModuleOp module, func::FuncOp function) {
-  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(function.getBody().front())))
+  for (Operation &op :
+       llvm::make_early_inc_range(llvm::reverse(function.getBody().front())))
     if (isOpTriviallyDead(&op))
       op.erase();
   llvm::DenseSet<Attribute> used;
@@ -200,8 +203,7 @@ void ModelImport::dropDeadCode(ModuleOp module, func::FuncOp function) {
     for (NamedAttribute attribute : op.getAttrs())
       if (auto symbol = dyn_cast<FlatSymbolRefAttr>(attribute.getValue()))
         used.insert(symbol.getAttr());
-  for (auto parameter :
-       llvm::make_early_inc_range(module.getOps<graph::ParameterOp>())) {
+  for (auto parameter : llvm::make_early_inc_range(module.getOps<graph::ParameterOp>())) {
     if (used.contains(parameter.getSymNameAttr()))
       continue;
     if (parameter.getTrainable()) {
@@ -212,16 +214,18 @@ void ModelImport::dropDeadCode(ModuleOp module, func::FuncOp function) {
   }
 }
 
-/// Other floating-point types than f32 are kept by the importer but not trained yet: all of
-/// them in one report.
+/// Other floating-point types than f32 are kept by the importer but not trained yet: all
+/// of them in one report.
 void ModelImport::checkTypes(ModuleOp module, func::FuncOp function) {
   auto check = [&](Type type, StringRef kind, StringRef name) {
     auto tensor = dyn_cast<RankedTensorType>(type);
-    if (!tensor || !isa<FloatType>(tensor.getElementType()) || tensor.getElementType().isF32())
+    if (!tensor || !isa<FloatType>(tensor.getElementType()) ||
+        tensor.getElementType().isF32())
       return false;
-    report.unsupported.push_back(
-        {kind.str(), name.str(), typeText(tensor.getElementType()) + " is not yet supported, "
-                                 "only f32; export the model in float"});
+    report.unsupported.push_back({kind.str(), name.str(),
+                                  typeText(tensor.getElementType()) +
+                                      " is not yet supported, "
+                                      "only f32; export the model in float"});
     return true;
   };
   bool found = false;
@@ -240,9 +244,11 @@ void ModelImport::checkTypes(ModuleOp module, func::FuncOp function) {
 
 void ModelImport::checkUse() {
   if (report.parameters == 0)
-    report.notes.push_back("parameters: the model has none, so there is nothing to train");
-  report.notes.push_back("names: parameters are saved as 'param/NAME' with the names of the "
-                         "model");
+    report.notes.push_back(
+        "parameters: the model has none, so there is nothing to train");
+  report.notes.push_back(
+      "names: parameters are saved as 'param/NAME' with the names of the "
+      "model");
 }
 
 } // namespace

@@ -24,8 +24,8 @@ struct ImportOptions {
   /// Recognise LayerNorm, Gelu, Softmax, ... in their decomposed forms.
   bool recognizeComposites = true;
 
-  /// Report parameters, inputs and operations of other floating-point types than f32, which
-  /// cannot be trained yet.
+  /// Report parameters, inputs and operations of other floating-point types than f32,
+  /// which cannot be trained yet.
   bool singleOnly = false;
 
   /// What the training spec says about the model, for training it.

@@ -1,7 +1,7 @@
 // Composites in decomposed form, as exporters write them. Each matcher starts at the last
-// operation of the pattern and walks up; a match replaces one value, and what it leaves unused
-// is dropped with the dead code. Runs in order, so inner patterns (a variance) are still there
-// when outer ones are looked for.
+// operation of the pattern and walks up; a match replaces one value, and what it leaves
+// unused is dropped with the dead code. Runs in order, so inner patterns (a variance) are
+// still there when outer ones are looked for.
 #include "frontend/RecognizeComposites.h"
 
 #include <cmath>
@@ -81,7 +81,8 @@ std::optional<Mean> matchMean(Value value) {
   auto div = value ? value.getDefiningOp<DivOp>() : DivOp();
   Value sum = div ? div.getA() : Value();
   std::optional<double> factor = div ? splatValue(div.getB()) : std::nullopt;
-  if (auto pair = operands<MulOp>(value, [](Value v) { return splatValue(v).has_value(); })) {
+  if (auto pair =
+          operands<MulOp>(value, [](Value v) { return splatValue(v).has_value(); })) {
     sum = pair->second;
     factor = 1 / *splatValue(pair->first);
   }
@@ -120,7 +121,8 @@ Value matchRoot(Value value, bool inverse) {
   return div && isSplat(div.getA(), 1) ? matchRoot(div.getB(), false) : Value();
 }
 std::optional<Normalized> matchScale(Value x, Value variance) {
-  auto pair = operands<AddOp>(variance, [](Value v) { return splatValue(v).has_value(); });
+  auto pair =
+      operands<AddOp>(variance, [](Value v) { return splatValue(v).has_value(); });
   auto mean = pair ? matchMean(pair->second) : std::nullopt;
   auto square = mean ? mean->x.getDefiningOp<MulOp>() : MulOp();
   if (!square || square.getA() != square.getB() || square.getA() != x)
@@ -134,14 +136,16 @@ std::optional<Normalized> matchNormalized(Value value) {
   auto mul = value.getDefiningOp<MulOp>();
   if (!mul)
     return std::nullopt;
-  for (auto [x, root] : {std::pair(mul.getA(), mul.getB()), std::pair(mul.getB(), mul.getA())})
+  for (auto [x, root] :
+       {std::pair(mul.getA(), mul.getB()), std::pair(mul.getB(), mul.getA())})
     if (Value variance = matchRoot(root, true))
       if (auto found = matchScale(x, variance))
         return found;
   return std::nullopt;
 }
 
-/// The shape x.shape[axis:] operand that is broadcast to `value`; null if it varies before axis.
+/// The shape x.shape[axis:] operand that is broadcast to `value`; null if it varies
+/// before axis.
 Value affineOperand(OpBuilder &builder, Location loc, Value value, int64_t axis) {
   Value source = unbroadcast(value);
   auto type = tensorType(source), full = tensorType(value);
@@ -192,7 +196,8 @@ private:
     op->erase();
   }
 
-  /// normalised * scale (+ bias), where the normalised value is x - mean(x) for LayerNorm.
+  /// normalised * scale (+ bias), where the normalised value is x - mean(x) for
+  /// LayerNorm.
   Value normalisation(Operation *op) {
     Value bias, scale;
     Value product = op->getResult(0);
@@ -232,7 +237,8 @@ private:
       return {};
     if (!layer)
       return builder
-          .create<RmsNormOp>(loc, found.x, gamma, uint64_t(found.axis), APFloat(found.epsilon))
+          .create<RmsNormOp>(loc, found.x, gamma, uint64_t(found.axis),
+                             APFloat(found.epsilon))
           .getY();
     // Without a bias, wait for the addition that may follow.
     return builder
@@ -266,7 +272,8 @@ private:
       return {};
     Value product = op->getResult(0);
     auto mul = cast<MulOp>(op);
-    for (auto [x, other] : {std::pair(mul.getA(), mul.getB()), std::pair(mul.getB(), mul.getA())}) {
+    for (auto [x, other] :
+         {std::pair(mul.getA(), mul.getB()), std::pair(mul.getB(), mul.getA())}) {
       auto sigmoid = other.getDefiningOp<SigmoidOp>();
       if (sigmoid && sigmoid.getX() == x)
         return builder.create<SiluOp>(op->getLoc(), x);

@@ -1,6 +1,6 @@
 #pragma once
-// Finds normalisations, softmax and activations in their decomposed forms and replaces each
-// by the one operation it is.
+// Finds normalisations, softmax and activations in their decomposed forms and replaces
+// each by the one operation it is.
 
 #include "ir/graph/Graph.h"
 

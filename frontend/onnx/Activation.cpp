@@ -16,7 +16,8 @@ LogicalResult importLeakyRelu(Node &n) {
   return n.out(positiveOr(n.e, x, n.e.mul(x, n.f("alpha", 0.01f))));
 }
 
-/// scale * (e^(x / width) - 1) of the negative part; e^x of the positive one could overflow.
+/// scale * (e^(x / width) - 1) of the negative part; e^x of the positive one could
+/// overflow.
 Value exponentialPart(Emitter &e, Value x, double scale, double width) {
   Value negative = negativePart(e, x);
   if (width != 1 && negative)

@@ -36,7 +36,8 @@ Value additiveMask(Emitter &e, Value mask, Type type) {
   if (!mask || isFloat(mask))
     return mask;
   Value allowed = e.splat(shapeOf(mask), type, 0);
-  return e.select(mask, allowed, e.like(allowed, -std::numeric_limits<double>::infinity()));
+  return e.select(mask, allowed,
+                  e.like(allowed, -std::numeric_limits<double>::infinity()));
 }
 
 LogicalResult importAttention(Node &n) {
@@ -70,7 +71,8 @@ LogicalResult importAttention(Node &n) {
   if (scores && n.i("is_causal", 0)) {
     auto square = shapeOf(scores).take_back(2);
     Value ahead = e.cmp(e.sub(e.iota(square, 1), e.iota(square, 0)), double(past), "gt");
-    scores = e.select(ahead, e.like(scores, -std::numeric_limits<double>::infinity()), scores);
+    scores =
+        e.select(ahead, e.like(scores, -std::numeric_limits<double>::infinity()), scores);
   }
   if (double cap = n.f("softcap", 0); cap > 0)
     scores = e.mul(e.un("tanh", e.mul(scores, 1 / cap)), cap);
@@ -81,7 +83,8 @@ LogicalResult importAttention(Node &n) {
   return n.out(0, y);
 }
 
-/// Pairs (a, b) of the leading part of each head turn by an angle: (a cos - b sin, a sin + b cos).
+/// Pairs (a, b) of the leading part of each head turn by an angle: (a cos - b sin, a sin
+/// + b cos).
 LogicalResult importRotary(Node &n) {
   Emitter &e = n.e;
   Value x = n.in(0), cosine = n.in(1), sine = n.in(2);
@@ -99,21 +102,25 @@ LogicalResult importRotary(Node &n) {
   int64_t size = dimOf(x, 3), turned = n.i("rotary_embedding_dim", 0), half;
   turned = turned == 0 ? size : turned;
   half = turned / 2;
-  if (!cosine || !sine || rankOf(cosine) != 3 || turned < 2 || turned > size || turned % 2 ||
-      dimOf(cosine, 2) != half)
+  if (!cosine || !sine || rankOf(cosine) != 3 || turned < 2 || turned > size ||
+      turned % 2 || dimOf(cosine, 2) != half)
     return n.fail("the caches do not fit the operand");
   bool interleaved = n.i("interleaved", 0);
   Value part = e.sliceAxis(x, 3, 0, turned);
-  Value a = interleaved ? e.sliceAxis(part, 3, 0, half, 2) : e.sliceAxis(part, 3, 0, half);
-  Value b = interleaved ? e.sliceAxis(part, 3, 1, half, 2) : e.sliceAxis(part, 3, half, half);
+  Value a =
+      interleaved ? e.sliceAxis(part, 3, 0, half, 2) : e.sliceAxis(part, 3, 0, half);
+  Value b =
+      interleaved ? e.sliceAxis(part, 3, 1, half, 2) : e.sliceAxis(part, 3, half, half);
   Value c = e.unsqueeze(cosine, 1), s = e.unsqueeze(sine, 1);
-  Value real = e.sub(e.mul(a, c), e.mul(b, s)), imaginary = e.add(e.mul(a, s), e.mul(b, c));
+  Value real = e.sub(e.mul(a, c), e.mul(b, s)),
+        imaginary = e.add(e.mul(a, s), e.mul(b, c));
   if (!real || !imaginary)
     return failure();
-  Value y = interleaved
-                ? e.reshape(e.concat({e.unsqueeze(real, 4), e.unsqueeze(imaginary, 4)}, 4),
-                            shapeOf(part))
-                : e.concat({real, imaginary}, 3);
+  Value y =
+      interleaved
+          ? e.reshape(e.concat({e.unsqueeze(real, 4), e.unsqueeze(imaginary, 4)}, 4),
+                      shapeOf(part))
+          : e.concat({real, imaginary}, 3);
   if (turned < size)
     y = e.concat({y, e.sliceAxis(x, 3, turned, size - turned)}, 3);
   return n.out(flat && y ? e.reshape(e.transpose(y, {0, 2, 1, 3}), original) : y);

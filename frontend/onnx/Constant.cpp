@@ -27,7 +27,8 @@ LogicalResult importConstant(Node &n) {
   if (n.hasAttr("value_float"))
     return n.out(scalarReal(e, n.f("value_float", 0)));
   if (auto *list = n.attribute("value_floats"))
-    return n.out(realList(e, llvm::ArrayRef<float>(list->floats().data(), list->floats_size())));
+    return n.out(
+        realList(e, llvm::ArrayRef<float>(list->floats().data(), list->floats_size())));
   for (auto &attribute : *n.proto.mutable_attribute()) {
     if (attribute.name() != "value" || !attribute.has_t())
       continue;
@@ -35,8 +36,9 @@ LogicalResult importConstant(Node &n) {
     auto value = n.importer.reader.attribute(*attribute.mutable_t(), error);
     if (!value)
       return n.fail(error);
-    bool weight = mlir::isa<mlir::FloatType>(value.getElementType()) && value.size() > 1 &&
-                  n.wants(0) && n.importer.isWeight(n.scope, n.proto.output(0));
+    bool weight = mlir::isa<mlir::FloatType>(value.getElementType()) &&
+                  value.size() > 1 && n.wants(0) &&
+                  n.importer.isWeight(n.scope, n.proto.output(0));
     if (weight)
       n.importer.note("constants", "'" + n.proto.output(0) + "' (" +
                                        shapeText(value.getShapedType().getShape()) +
@@ -70,15 +72,16 @@ LogicalResult importConstantOfShape(Node &n) {
   const std::string &name = n.proto.output(0);
   if (value.isReal() && n.importer.isWeight(n.scope, name)) {
     Role role = n.importer.roleOf(n.scope, name, type.getRank());
-    n.importer.note("ConstantOfShape", "weights made by ConstantOfShape are parameters named "
-                                       "by its output");
+    n.importer.note("ConstantOfShape",
+                    "weights made by ConstantOfShape are parameters named "
+                    "by its output");
     if (role != Role::Constant)
       return n.out(n.importer.parameter(n.scope, name, type, role, {}, number));
   }
   if (!value.isReal()) { // all 64 bits
     auto attribute = n.e.builder.getIntegerAttr(value.elementType, value.integers[0]);
-    return n.out(n.e.constant(mlir::ElementsAttr(mlir::DenseElementsAttr::get(
-        type, llvm::ArrayRef<mlir::Attribute>(attribute)))));
+    return n.out(n.e.constant(mlir::ElementsAttr(
+        mlir::DenseElementsAttr::get(type, llvm::ArrayRef<mlir::Attribute>(attribute)))));
   }
   return n.out(n.e.splat(*shape, value.elementType, number));
 }
@@ -88,13 +91,16 @@ LogicalResult importShape(Node &n) {
   if (!x)
     return failure();
   int64_t rank = rankOf(x), start = n.i("start", 0), end = n.i("end", rank);
-  auto limit = [rank](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + rank : i, 0, rank); };
+  auto limit = [rank](int64_t i) {
+    return std::clamp<int64_t>(i < 0 ? i + rank : i, 0, rank);
+  };
   start = limit(start), end = limit(end);
   return n.out(n.e.ints(shapeOf(x).slice(start, std::max<int64_t>(end - start, 0))));
 }
 LogicalResult importSize(Node &n) {
   Value x = n.in(0);
-  return x ? n.out(n.e.splat({}, n.e.i64Type(), double(elementCount(shapeOf(x))))) : failure();
+  return x ? n.out(n.e.splat({}, n.e.i64Type(), double(elementCount(shapeOf(x)))))
+           : failure();
 }
 
 LogicalResult importRange(Node &n) {

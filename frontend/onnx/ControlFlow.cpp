@@ -1,5 +1,5 @@
-// If, Loop, Scan and calls of the model's own functions: flattened. A branch is chosen, a loop
-// unrolled, by what is known when compiling.
+// If, Loop, Scan and calls of the model's own functions: flattened. A branch is chosen, a
+// loop unrolled, by what is known when compiling.
 #include "frontend/onnx/Limits.h"
 #include "frontend/onnx/OpTable.h"
 
@@ -7,8 +7,8 @@ namespace sluice::frontend {
 
 namespace {
 
-/// Emits a subgraph with `inputs` bound to its inputs; the values of its outputs, or nothing
-/// (whose cause is reported already, or is in the emitter).
+/// Emits a subgraph with `inputs` bound to its inputs; the values of its outputs, or
+/// nothing (whose cause is reported already, or is in the emitter).
 std::optional<llvm::SmallVector<Value>> importBody(Node &n, onnx::GraphProto &body,
                                                    llvm::ArrayRef<Value> inputs) {
   Scope scope;
@@ -47,7 +47,8 @@ LogicalResult outAll(Node &n, llvm::ArrayRef<Value> values) {
 }
 
 /// Both branches are computed and each element chosen, if the results have equal types.
-LogicalResult selectBranches(Node &n, onnx::GraphProto &thenBody, onnx::GraphProto &elseBody) {
+LogicalResult selectBranches(Node &n, onnx::GraphProto &thenBody,
+                             onnx::GraphProto &elseBody) {
   Value condition = n.in(0);
   auto whenTrue = importBody(n, thenBody, {});
   auto whenFalse = whenTrue ? importBody(n, elseBody, {}) : std::nullopt;
@@ -64,8 +65,9 @@ LogicalResult selectBranches(Node &n, onnx::GraphProto &thenBody, onnx::GraphPro
                     "input it comes from (values)");
     results.push_back(n.e.select(condition, a, b));
   }
-  n.importer.note("If", "'" + nodeName(n.proto) + "' depends on data: both branches are "
-                        "computed");
+  n.importer.note("If", "'" + nodeName(n.proto) +
+                            "' depends on data: both branches are "
+                            "computed");
   return outAll(n, results);
 }
 
@@ -149,7 +151,8 @@ LogicalResult importLoop(Node &n) {
   llvm::SmallVector<Value> outputs(carried);
   for (auto &scanned : rows) {
     if (scanned.empty())
-      return n.fail("runs no iteration, so the shape of its scanned results is not known");
+      return n.fail(
+          "runs no iteration, so the shape of its scanned results is not known");
     outputs.push_back(stack(e, scanned, 0));
   }
   return outAll(n, outputs);
@@ -273,7 +276,8 @@ LogicalResult importCall(Node &n) {
   for (int i = 0; i < function->output_size(); ++i) {
     Entry *entry = scope.find(function->output(i));
     if (n.wants(i) && (!entry || !entry->value))
-      return n.fail("output '" + function->output(i) + "' of the function is not computed");
+      return n.fail("output '" + function->output(i) +
+                    "' of the function is not computed");
     if (n.wants(i) && failed(n.out(i, entry->value)))
       return failure();
   }

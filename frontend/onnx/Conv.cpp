@@ -1,6 +1,6 @@
 // Convolutions and their geometry.
-#include "frontend/onnx/Window.h"
 #include "frontend/onnx/OpTable.h"
+#include "frontend/onnx/Window.h"
 
 namespace sluice::frontend {
 
@@ -25,8 +25,8 @@ std::optional<Window> readWindow(Node &n, llvm::ArrayRef<int64_t> spatial,
     return bad(llvm::Twine(rank) + " spatial dimensions, expected 1 to 3");
   if (w.kernel.size() != rank || w.strides.size() != rank || w.dilations.size() != rank ||
       pads.size() != 2 * rank)
-    return bad("kernel_shape, strides, dilations or pads do not fit " + llvm::Twine(rank) +
-               " spatial dimensions");
+    return bad("kernel_shape, strides, dilations or pads do not fit " +
+               llvm::Twine(rank) + " spatial dimensions");
   auto outside = [](int64_t low) {
     return [low](int64_t v) { return v < low || v > (int64_t(1) << 31); };
   };
@@ -42,21 +42,22 @@ std::optional<Window> readWindow(Node &n, llvm::ArrayRef<int64_t> spatial,
     return w;
   for (size_t i = 0; i < rank; ++i) {
     int64_t out = (spatial[i] + w.strides[i] - 1) / w.strides[i];
-    int64_t total = std::max<int64_t>((out - 1) * w.strides[i] + w.extent(i) - spatial[i], 0);
+    int64_t total =
+        std::max<int64_t>((out - 1) * w.strides[i] + w.extent(i) - spatial[i], 0);
     w.begin[i] = mode == "SAME_UPPER" ? total / 2 : total - total / 2;
     w.end[i] = total - w.begin[i];
   }
   return w;
 }
 
-std::optional<Ints> windowOutput(Node &n, const Window &w, llvm::ArrayRef<int64_t> spatial,
-                                 bool ceil) {
+std::optional<Ints> windowOutput(Node &n, const Window &w,
+                                 llvm::ArrayRef<int64_t> spatial, bool ceil) {
   Ints output;
   for (size_t i = 0; i < spatial.size(); ++i) {
     int64_t room = spatial[i] + w.begin[i] + w.end[i] - w.extent(i);
     if (room < 0 && !(ceil && room > -w.strides[i])) {
-      n.e.fail("the window (" + shapeText(w.kernel) + ") is larger than the padded operand (" +
-               shapeText(spatial) + ")");
+      n.e.fail("the window (" + shapeText(w.kernel) +
+               ") is larger than the padded operand (" + shapeText(spatial) + ")");
       return std::nullopt;
     }
     int64_t count = (room + (ceil ? w.strides[i] - 1 : 0)) / w.strides[i] + 1;
@@ -80,9 +81,9 @@ Value convolution(Node &n, Value x, Value w, Value bias) {
     return n.e.fail("operands have shapes " + shapeText(shapeOf(x)) + " and " +
                     shapeText(shapeOf(w)) + ", expected equal ranks of 3 or more");
   if (groups < 1 || dimOf(x, 1) != dimOf(w, 1) * groups || dimOf(w, 0) % groups != 0)
-    return n.e.fail("operand 1 has shape " + shapeText(shapeOf(w)) + ", which does not fit " +
-                    llvm::Twine(dimOf(x, 1)) + " channels in " + llvm::Twine(groups) +
-                    " groups");
+    return n.e.fail("operand 1 has shape " + shapeText(shapeOf(w)) +
+                    ", which does not fit " + llvm::Twine(dimOf(x, 1)) + " channels in " +
+                    llvm::Twine(groups) + " groups");
   auto spatial = shapeOf(x).drop_front(2);
   auto window = readWindow(n, spatial, Ints(shapeOf(w).drop_front(2)));
   if (!window || !windowOutput(n, *window, spatial, false))
@@ -99,13 +100,14 @@ LogicalResult importConv(Node &n) {
   return n.out(convolution(n, n.in(0), n.in(1), n.has(2) ? n.in(2) : Value()));
 }
 
-/// Spatial shape and padding of a transposed convolution; `extra` elements of zeros follow
-/// where output_padding or output_shape ask for more than the kernel reaches.
+/// Spatial shape and padding of a transposed convolution; `extra` elements of zeros
+/// follow where output_padding or output_shape ask for more than the kernel reaches.
 struct Transposed {
   Window window;
   Ints output, extra;
 };
-std::optional<Transposed> readTransposed(Node &n, llvm::ArrayRef<int64_t> spatial, Ints kernel) {
+std::optional<Transposed> readTransposed(Node &n, llvm::ArrayRef<int64_t> spatial,
+                                         Ints kernel) {
   size_t rank = spatial.size();
   Ints extra = n.is("output_padding").value_or(Ints(rank, 0));
   auto asked = n.is("output_shape");

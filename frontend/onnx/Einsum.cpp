@@ -29,7 +29,8 @@ std::optional<Labels> parseLabels(llvm::StringRef text, int64_t rank) {
   for (int64_t i = hidden - 1; i >= 0; --i)
     labels.push_back(256 + static_cast<int>(i));
   labels.append(tail.begin(), tail.end());
-  bool letters = llvm::all_of(labels, [](int c) { return c >= 256 || llvm::isAlpha(char(c)); });
+  bool letters =
+      llvm::all_of(labels, [](int c) { return c >= 256 || llvm::isAlpha(char(c)); });
   if (hidden < 0 || !letters || static_cast<int64_t>(labels.size()) != rank)
     return std::nullopt;
   return labels;
@@ -48,7 +49,8 @@ bool takeDiagonals(Emitter &e, Term &term) {
       Labels labels;
       for (int64_t d = 0; d < rank; ++d)
         if (d != int64_t(i) && d != int64_t(j))
-          order.push_back(d), labels.push_back(term.labels[d]), rest.push_back(dimOf(term.value, d));
+          order.push_back(d), labels.push_back(term.labels[d]),
+              rest.push_back(dimOf(term.value, d));
       order.append({int64_t(i), int64_t(j)});
       labels.push_back(term.labels[i]);
       rest.push_back(n * n);
@@ -60,8 +62,8 @@ bool takeDiagonals(Emitter &e, Term &term) {
   return true;
 }
 
-/// Drops dimensions whose label nothing else needs, and those of size 1 that another operand
-/// has in full.
+/// Drops dimensions whose label nothing else needs, and those of size 1 that another
+/// operand has in full.
 void reduceAlone(Emitter &e, Term &term, llvm::function_ref<bool(int)> needed,
                  const std::map<int, int64_t> &sizes) {
   Ints sum;
@@ -77,7 +79,8 @@ void reduceAlone(Emitter &e, Term &term, llvm::function_ref<bool(int)> needed,
   term.labels = labels;
 }
 
-Term join(Emitter &e, const Term &a, const Term &b, llvm::function_ref<bool(int)> neededLater) {
+Term join(Emitter &e, const Term &a, const Term &b,
+          llvm::function_ref<bool(int)> neededLater) {
   Ints aBatch, bBatch, aSum, bSum;
   Labels batch, free;
   for (auto [i, label] : llvm::enumerate(a.labels)) {
@@ -99,7 +102,8 @@ Term join(Emitter &e, const Term &a, const Term &b, llvm::function_ref<bool(int)
   return {e.contract(a.value, b.value, aBatch, bBatch, aSum, bSum), batch};
 }
 
-/// Without an arrow: the ellipsis, then the labels that occur once, in alphabetical order.
+/// Without an arrow: the ellipsis, then the labels that occur once, in alphabetical
+/// order.
 Labels implicitOutput(llvm::ArrayRef<Term> terms) {
   std::map<int, int> count;
   for (const Term &term : terms)
@@ -146,18 +150,21 @@ LogicalResult importEinsum(Node &n) {
       return failure();
   }
   int64_t rank = hidden + right.size() - (right.contains("...") ? 3 : hidden);
-  auto output = arrow ? parseLabels(right, rank) : std::optional<Labels>(implicitOutput(terms));
+  auto output =
+      arrow ? parseLabels(right, rank) : std::optional<Labels>(implicitOutput(terms));
   if (!output || llvm::any_of(*output, [&](int label) { return !sizes.count(label); }))
     return n.fail("the output of equation '" + equation + "' is not valid");
   Term result;
   for (size_t i = 0; i < terms.size(); ++i) {
     auto later = [&](int label) {
-      return has(*output, label) || llvm::any_of(llvm::ArrayRef<Term>(terms).drop_front(i + 1),
-                                                 [&](const Term &t) { return has(t.labels, label); });
+      return has(*output, label) ||
+             llvm::any_of(llvm::ArrayRef<Term>(terms).drop_front(i + 1),
+                          [&](const Term &t) { return has(t.labels, label); });
     };
-    reduceAlone(e, terms[i],
-                [&](int label) { return later(label) || (i > 0 && has(result.labels, label)); },
-                sizes);
+    reduceAlone(
+        e, terms[i],
+        [&](int label) { return later(label) || (i > 0 && has(result.labels, label)); },
+        sizes);
     result = i == 0 ? terms[0] : join(e, result, terms[i], later);
     if (!result.value)
       return failure();

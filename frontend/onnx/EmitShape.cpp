@@ -58,7 +58,8 @@ Value Emitter::slice(Value x, ArrayRef<int64_t> starts, ArrayRef<int64_t> sizes,
     if (sizes[i] < 0 || (sizes[i] > 0 && (starts[i] < 0 || starts[i] >= dimOf(x, i) ||
                                           last < 0 || last >= dimOf(x, i))))
       return fail("slice leaves dimension " + Twine(i) + " of " + shapeText(shapeOf(x)));
-    whole &= starts[i] == 0 && sizes[i] == dimOf(x, i) && (steps[i] == 1 || sizes[i] <= 1);
+    whole &=
+        starts[i] == 0 && sizes[i] == dimOf(x, i) && (steps[i] == 1 || sizes[i] <= 1);
   }
   if (whole)
     return x;
@@ -67,9 +68,11 @@ Value Emitter::slice(Value x, ArrayRef<int64_t> starts, ArrayRef<int64_t> sizes,
   for (int64_t i = 0; i < rankOf(x); ++i)
     if (sizes[i] == 0)
       from[i] = 0, by[i] = 1;
-  return op("slice", {x}, {i64s("starts", from), i64s("sizes", sizes), i64s("steps", by)});
+  return op("slice", {x},
+            {i64s("starts", from), i64s("sizes", sizes), i64s("steps", by)});
 }
-Value Emitter::sliceAxis(Value x, int64_t axis, int64_t start, int64_t size, int64_t step) {
+Value Emitter::sliceAxis(Value x, int64_t axis, int64_t start, int64_t size,
+                         int64_t step) {
   if (!x)
     return x;
   Ints starts(rankOf(x), 0), sizes(shapeOf(x)), steps(rankOf(x), 1);
@@ -97,7 +100,8 @@ Value Emitter::concat(ValueRange parts, int64_t axis) {
         return fail("cannot join " + shapeText(shapeOf(parts[0])) + " and " +
                     shapeText(shapeOf(part)) + " along dimension " + Twine(axis));
   }
-  return parts.empty() ? fail("nothing to join") : op("concat", parts, {i64("axis", axis)});
+  return parts.empty() ? fail("nothing to join")
+                       : op("concat", parts, {i64("axis", axis)});
 }
 Value Emitter::squeeze(Value x, int64_t axis) {
   if (!x)
@@ -131,8 +135,9 @@ Value Emitter::mean(Value x, ArrayRef<int64_t> axes, bool keep) {
   Value sum = reduce(x, "sum", axes, keep);
   return sum ? div(sum, like(sum, count)) : sum;
 }
-Value Emitter::contract(Value a, Value b, ArrayRef<int64_t> aBatch, ArrayRef<int64_t> bBatch,
-                        ArrayRef<int64_t> aSum, ArrayRef<int64_t> bSum) {
+Value Emitter::contract(Value a, Value b, ArrayRef<int64_t> aBatch,
+                        ArrayRef<int64_t> bBatch, ArrayRef<int64_t> aSum,
+                        ArrayRef<int64_t> bSum) {
   if (!a || !b)
     return {};
   if (elementOf(a) != elementOf(b))
@@ -148,8 +153,8 @@ Value Emitter::contract(Value a, Value b, ArrayRef<int64_t> aBatch, ArrayRef<int
       return fail("batch dimensions of " + shapeText(shapeOf(a)) + " and " +
                   shapeText(shapeOf(b)) + " differ");
   return op("contract", {a, b},
-            {i64s("lhs_batch", aBatch), i64s("rhs_batch", bBatch), i64s("lhs_contract", aSum),
-             i64s("rhs_contract", bSum)});
+            {i64s("lhs_batch", aBatch), i64s("rhs_batch", bBatch),
+             i64s("lhs_contract", aSum), i64s("rhs_contract", bSum)});
 }
 Value Emitter::matmul(Value a, Value b) {
   if (!a || !b)

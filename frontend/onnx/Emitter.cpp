@@ -40,8 +40,9 @@ bool Emitter::infer(OperationState &state) {
     ok = succeeded(info->setOpPropertiesFromAttribute(state.name, properties, attributes,
                                                       [&] { return emitError(loc); }));
   }
-  ok = ok && succeeded(interface->inferReturnTypes(context(), loc, state.operands, attributes,
-                                                   properties, state.regions, state.types));
+  ok = ok &&
+       succeeded(interface->inferReturnTypes(context(), loc, state.operands, attributes,
+                                             properties, state.regions, state.types));
   if (bytes > 0)
     info->destroyOpProperties(properties);
   if (!ok)
@@ -59,7 +60,8 @@ bool Emitter::checkSizes(TypeRange types) {
     if (llvm::any_of(shape, [](int64_t d) { return d < 0; }))
       return fail("a dimension would be negative: " + shapeText(shape)), false;
     if (elementCount(shape) > maxElements)
-      return fail("a tensor of " + shapeText(shape) + " elements passes the limit of 2^36"),
+      return fail("a tensor of " + shapeText(shape) +
+                  " elements passes the limit of 2^36"),
              false;
   }
   return true;
@@ -87,7 +89,8 @@ SmallVector<Value> Emitter::ops(StringRef name, ValueRange operands,
   return results;
 }
 
-Value Emitter::op(StringRef name, ValueRange operands, ArrayRef<NamedAttribute> attributes) {
+Value Emitter::op(StringRef name, ValueRange operands,
+                  ArrayRef<NamedAttribute> attributes) {
   return ops(name, operands, attributes)[0];
 }
 
@@ -135,7 +138,8 @@ Value Emitter::iota(ArrayRef<int64_t> shape, int64_t axis) {
   return op("iota", {}, {i64s("shape", shape), i64("axis", axis)});
 }
 
-Value Emitter::bin(StringRef name, Value a, Value b, ArrayRef<NamedAttribute> attributes) {
+Value Emitter::bin(StringRef name, Value a, Value b,
+                   ArrayRef<NamedAttribute> attributes) {
   if (!a || !b)
     return {};
   if (elementOf(a) != elementOf(b))

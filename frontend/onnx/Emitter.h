@@ -1,6 +1,6 @@
 #pragma once
-// Builds graph operations as expressions. A null value stands for "failed": operations on it
-// give null again, and `error` says what went wrong first. Operations on constants are
+// Builds graph operations as expressions. A null value stands for "failed": operations on
+// it give null again, and `error` says what went wrong first. Operations on constants are
 // computed at once, so shape arithmetic never reaches the module.
 
 #include "ir/graph/Graph.h"
@@ -18,7 +18,8 @@ using Ints = llvm::SmallVector<int64_t, 8>;
 
 class Emitter {
 public:
-  explicit Emitter(mlir::OpBuilder builder) : builder(builder), loc(builder.getUnknownLoc()) {}
+  explicit Emitter(mlir::OpBuilder builder)
+      : builder(builder), loc(builder.getUnknownLoc()) {}
 
   /// Starts a node: its location, no error.
   void begin(mlir::Location location);
@@ -39,9 +40,9 @@ public:
   // Constants.
   Value constant(const graph::HostTensor &tensor);
   Value constant(mlir::ElementsAttr value);
-  Value ints(llvm::ArrayRef<int64_t> values);                       // i64, rank 1
+  Value ints(llvm::ArrayRef<int64_t> values); // i64, rank 1
   Value splat(llvm::ArrayRef<int64_t> shape, Type element, double value);
-  Value like(Value x, double value);                                // shape and type of x
+  Value like(Value x, double value); // shape and type of x
   Value iota(llvm::ArrayRef<int64_t> shape, int64_t axis);
 
   // Elementwise; shapes are broadcast, element types must agree.
@@ -68,14 +69,15 @@ public:
   // Shape.
   Value reshape(Value x, llvm::ArrayRef<int64_t> shape);
   Value transpose(Value x, llvm::ArrayRef<int64_t> permutation);
-  Value swap(Value x, int64_t a, int64_t b);                        // two dimensions
+  Value swap(Value x, int64_t a, int64_t b); // two dimensions
   Value broadcast(Value x, llvm::ArrayRef<int64_t> shape);
   /// A vector along dimension `axis` of `shape`.
   Value along(Value vector, llvm::ArrayRef<int64_t> shape, int64_t axis);
   Value slice(Value x, llvm::ArrayRef<int64_t> starts, llvm::ArrayRef<int64_t> sizes,
               llvm::ArrayRef<int64_t> steps);
   Value sliceAxis(Value x, int64_t axis, int64_t start, int64_t size, int64_t step = 1);
-  Value pad(Value x, llvm::ArrayRef<int64_t> low, llvm::ArrayRef<int64_t> high, double value);
+  Value pad(Value x, llvm::ArrayRef<int64_t> low, llvm::ArrayRef<int64_t> high,
+            double value);
   Value concat(ValueRange parts, int64_t axis);
   Value squeeze(Value x, int64_t axis);
   Value unsqueeze(Value x, int64_t axis);
@@ -86,7 +88,7 @@ public:
   Value contract(Value a, Value b, llvm::ArrayRef<int64_t> aBatch,
                  llvm::ArrayRef<int64_t> bBatch, llvm::ArrayRef<int64_t> aSum,
                  llvm::ArrayRef<int64_t> bSum);
-  Value matmul(Value a, Value b);                                   // NumPy's
+  Value matmul(Value a, Value b); // NumPy's
   Value gather(Value x, Value indices, int64_t axis);
 
   /// The elements of a constant; nothing for any other value or one too large to look at.

@@ -1,6 +1,6 @@
 // Constant folding at import: an operation whose operands are all constants is run on the
-// host by the interpreter's own `evaluate`. Large results stay operations (a model must not
-// grow by folding), splats stay splats.
+// host by the interpreter's own `evaluate`. Large results stay operations (a model must
+// not grow by folding), splats stay splats.
 #include "frontend/onnx/Emitter.h"
 #include "frontend/onnx/Limits.h"
 
@@ -135,7 +135,8 @@ bool Emitter::foldSplat(Operation *op, SmallVectorImpl<Value> &results) {
         return false;
   }
   ElementsAttr one = toAttribute(result);
-  results.push_back(constant(ElementsAttr(cast<DenseElementsAttr>(one).resizeSplat(type))));
+  results.push_back(
+      constant(ElementsAttr(cast<DenseElementsAttr>(one).resizeSplat(type))));
   return true;
 }
 

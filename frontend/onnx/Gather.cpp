@@ -22,13 +22,15 @@ LogicalResult importGatherElements(Node &n) {
     return failure();
   if (rankOf(indices) != rankOf(x))
     return n.fail("operands have different ranks");
-  for (int64_t i = 0; i < rankOf(x); ++i) // only the leading part of other dimensions is read
+  for (int64_t i = 0; i < rankOf(x);
+       ++i) // only the leading part of other dimensions is read
     if (i != *axis && dimOf(indices, i) < dimOf(x, i))
       x = n.e.sliceAxis(x, i, 0, dimOf(indices, i));
   return n.out(n.e.op("gather_elements", {x, indices}, {n.e.i64("axis", *axis)}));
 }
 
-/// Index tuples (last dimension, over `dims`) as positions in the row-major order of `dims`.
+/// Index tuples (last dimension, over `dims`) as positions in the row-major order of
+/// `dims`.
 Value flatIndex(Emitter &e, Value tuples, llvm::ArrayRef<int64_t> dims) {
   int64_t last = rankOf(tuples) - 1;
   Value flat;
@@ -49,7 +51,8 @@ LogicalResult importGatherND(Node &n) {
   if (!x || !indices)
     return failure();
   int64_t batch = n.i("batch_dims", 0), rank = rankOf(x), q = rankOf(indices);
-  if (q < 1 || batch < 0 || batch >= q || batch > rank || dimOf(indices, q - 1) > rank - batch ||
+  if (q < 1 || batch < 0 || batch >= q || batch > rank ||
+      dimOf(indices, q - 1) > rank - batch ||
       shapeOf(x).take_front(batch) != shapeOf(indices).take_front(batch))
     return n.fail("indices of shape " + shapeText(shapeOf(indices)) + " do not fit " +
                   shapeText(shapeOf(x)));

@@ -78,7 +78,8 @@ static llvm::StringSet<> neededNames(const onnx::GraphProto &graph) {
   llvm::StringSet<> needed;
   for (const auto &output : graph.output())
     needed.insert(output.name());
-  std::function<void(const onnx::NodeProto &, int)> addInputs = [&](auto &node, int depth) {
+  std::function<void(const onnx::NodeProto &, int)> addInputs = [&](auto &node,
+                                                                    int depth) {
     for (const std::string &input : node.input())
       needed.insert(input);
     if (depth > maxNesting)
@@ -100,8 +101,8 @@ static llvm::StringSet<> neededNames(const onnx::GraphProto &graph) {
 
 bool GraphImporter::importGraph(onnx::GraphProto &graph, Scope &scope) {
   if (scope.depth > maxNesting) {
-    report.errors.push_back("subgraphs are nested more than " + std::to_string(maxNesting) +
-                            " deep");
+    report.errors.push_back("subgraphs are nested more than " +
+                            std::to_string(maxNesting) + " deep");
     return false;
   }
   UseMap uses = collectUses(graph);
@@ -151,7 +152,8 @@ bool GraphImporter::importFunction(const onnx::FunctionProto &function,
       if (llvm::is_contained(function.input(), input) && !scope.entries.contains(input))
         input.clear();
   }
-  onnx::GraphProto &graph = *functionBodies.emplace_back(std::make_unique<onnx::GraphProto>());
+  onnx::GraphProto &graph =
+      *functionBodies.emplace_back(std::make_unique<onnx::GraphProto>());
   graph.mutable_node()->Swap(body.mutable_node());
   UseMap uses = collectUses(graph);
   scope.uses = &uses;
@@ -161,16 +163,17 @@ bool GraphImporter::importFunction(const onnx::FunctionProto &function,
   return ok;
 }
 
-const onnx::FunctionProto *GraphImporter::findFunction(const onnx::NodeProto &node) const {
+const onnx::FunctionProto *
+GraphImporter::findFunction(const onnx::NodeProto &node) const {
   for (const auto &function : model.functions())
     if (function.name() == node.op_type() && function.domain() == node.domain())
       return &function;
   return nullptr;
 }
 
-bool GraphImporter::importNodes(google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes,
-                                Scope &scope, const llvm::StringMap<int64_t> &versions,
-                                const llvm::StringSet<> *needed) {
+bool GraphImporter::importNodes(
+    google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes, Scope &scope,
+    const llvm::StringMap<int64_t> &versions, const llvm::StringSet<> *needed) {
   bool ok = true;
   for (onnx::NodeProto &node : nodes) {
     bool wanted = !needed || llvm::any_of(node.output(), [&](const std::string &name) {
@@ -203,8 +206,9 @@ bool GraphImporter::importNode(onnx::NodeProto &node, Scope &scope,
       continue;
     Entry *entry = scope.find(input);
     if (!entry) {
-      unsupported(node, "reads '" + input + "', which nothing before it computes (the graph "
-                        "is cyclic, out of order or incomplete)");
+      unsupported(node, "reads '" + input +
+                            "', which nothing before it computes (the graph "
+                            "is cyclic, out of order or incomplete)");
       return poison();
     }
     dark |= entry->poisoned;

@@ -1,7 +1,8 @@
 #pragma once
 // Walks an ONNX graph in order and emits each node; subgraphs and functions are flattened
-// into the one function being built. A value whose node failed is "poisoned": what depends
-// on it is skipped, so that one problem is reported once and all others still are.
+// into the one function being built. A value whose node failed is "poisoned": what
+// depends on it is skipped, so that one problem is reported once and all others still
+// are.
 
 #include "frontend/OnnxImporter.h"
 #include "frontend/onnx/Emitter.h"
@@ -23,16 +24,16 @@ using UseMap = llvm::StringMap<llvm::SmallVector<Use, 2>>;
 
 /// A name of a graph.
 struct Entry {
-  Value value;                            // null: not emitted yet, or poisoned
+  Value value; // null: not emitted yet, or poisoned
   onnx::TensorProto *initializer = nullptr;
   bool poisoned = false;
 };
 
 struct Scope {
   llvm::StringMap<Entry> entries;
-  Scope *parent = nullptr;                // captured names
-  const UseMap *uses = nullptr;           // of this graph and those inside it
-  std::string path;                       // prefix of parameter names that would clash
+  Scope *parent = nullptr;      // captured names
+  const UseMap *uses = nullptr; // of this graph and those inside it
+  std::string path;             // prefix of parameter names that would clash
   int depth = 0;
 
   Entry *find(llvm::StringRef name);
@@ -43,8 +44,9 @@ enum class Role { Parameter, Buffer, Constant };
 
 class GraphImporter {
 public:
-  GraphImporter(onnx::ModelProto &model, TensorReader &reader, const ImportOptions &options,
-                ImportReport &report, Emitter &emitter, mlir::Block *symbols);
+  GraphImporter(onnx::ModelProto &model, TensorReader &reader,
+                const ImportOptions &options, ImportReport &report, Emitter &emitter,
+                mlir::Block *symbols);
 
   /// Adds the graph's initializers to the scope and emits its nodes.
   bool importGraph(onnx::GraphProto &graph, Scope &scope);
@@ -60,8 +62,9 @@ public:
   Role roleOf(const Scope &scope, const std::string &name, int64_t rank) const;
   /// True if the ConstantOfShape result `name` takes the place of a weight.
   bool isWeight(const Scope &scope, const std::string &name) const;
-  Value parameter(const Scope &scope, const std::string &name, mlir::RankedTensorType type,
-                  Role role, mlir::ElementsAttr init, double fill);
+  Value parameter(const Scope &scope, const std::string &name,
+                  mlir::RankedTensorType type, Role role, mlir::ElementsAttr init,
+                  double fill);
   /// A scalar the runtime writes before each program: "control/seed", ...
   Value control(llvm::StringRef name);
   void checkTies(Scope &scope);
@@ -82,10 +85,11 @@ public:
   std::vector<std::string> functionStack;
 
 private:
-  bool importNodes(google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes, Scope &scope,
-                   const llvm::StringMap<int64_t> &opsets,
+  bool importNodes(google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes,
+                   Scope &scope, const llvm::StringMap<int64_t> &opsets,
                    const llvm::StringSet<> *needed);
-  bool importNode(onnx::NodeProto &node, Scope &scope, const llvm::StringMap<int64_t> &opsets);
+  bool importNode(onnx::NodeProto &node, Scope &scope,
+                  const llvm::StringMap<int64_t> &opsets);
   Value materialise(Scope &scope, const std::string &name, Entry &entry);
   Value emitInitializer(Scope &scope, const std::string &name, onnx::TensorProto &tensor,
                         const std::string &as);
@@ -96,7 +100,8 @@ private:
   llvm::StringMap<int64_t> opsets;
   llvm::StringSet<> symbolNames;
   llvm::StringMap<onnx::TensorProto *> symbolTensors; // initial values by symbol
-  std::vector<std::unique_ptr<onnx::GraphProto>> functionBodies; // tensors are cached by address
+  std::vector<std::unique_ptr<onnx::GraphProto>>
+      functionBodies; // tensors are cached by address
   llvm::DenseMap<const onnx::TensorProto *, Value> reads;
   std::map<std::string, std::vector<std::pair<Use, Value>>> untied;
   llvm::StringSet<> noted;

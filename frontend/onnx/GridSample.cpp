@@ -1,4 +1,5 @@
-// GridSample: each output element is a weighted sum of operand elements at computed positions.
+// GridSample: each output element is a weighted sum of operand elements at computed
+// positions.
 #include "frontend/onnx/Elementwise.h"
 #include "frontend/onnx/OpTable.h"
 
@@ -37,7 +38,8 @@ public:
   /// Elements [N, C, positions] at integer coordinates [N, positions]; 0 outside.
   Value take(Value row, Value column) {
     bool bounded = padding != "zeros";
-    Value r = bounded ? padded(row, shape[2]) : row, c = bounded ? padded(column, shape[3]) : column;
+    Value r = bounded ? padded(row, shape[2]) : row,
+          c = bounded ? padded(column, shape[3]) : column;
     Value inside;
     auto check = [&](Value v, int64_t size) {
       Value ok = e.bin("and", e.cmp(v, 0, "ge"), e.cmp(v, double(size - 1), "le"));
@@ -70,7 +72,8 @@ public:
     Value r0 = e.un("floor", row), c0 = e.un("floor", column), sum;
     for (int i = -1; i <= 2; ++i)
       for (int j = -1; j <= 2; ++j) {
-        Value weight = e.mul(keys(e.sub(row, e.add(r0, i)), i), keys(e.sub(column, e.add(c0, j)), j));
+        Value weight = e.mul(keys(e.sub(row, e.add(r0, i)), i),
+                             keys(e.sub(column, e.add(c0, j)), j));
         Value part = e.mul(take(e.add(r0, i), e.add(c0, j)), e.unsqueeze(weight, 1));
         sum = sum ? e.add(sum, part) : part;
       }
@@ -78,7 +81,8 @@ public:
   }
 
 private:
-  /// Keys' kernel (a = -0.75) at distance |d|; taps 0 and 1 lie within 1, the others within 2.
+  /// Keys' kernel (a = -0.75) at distance |d|; taps 0 and 1 lie within 1, the others
+  /// within 2.
   Value keys(Value d, int tap) {
     constexpr double a = -0.75;
     Value t = e.un("abs", d);
@@ -99,8 +103,8 @@ LogicalResult importGridSample(Node &n) {
   Value x = n.in(0), grid = n.in(1);
   if (!x || !grid)
     return failure();
-  if (rankOf(x) != 4 || rankOf(grid) != 4 || dimOf(grid, 3) != 2 || dimOf(grid, 0) != dimOf(x, 0) ||
-      elementCount(shapeOf(x)) == 0)
+  if (rankOf(x) != 4 || rankOf(grid) != 4 || dimOf(grid, 3) != 2 ||
+      dimOf(grid, 0) != dimOf(x, 0) || elementCount(shapeOf(x)) == 0)
     return n.fail("only images [N, C, H, W] with a grid [N, h, w, 2] are supported yet");
   std::string mode = n.s("mode", n.version < 20 ? "bilinear" : "linear");
   std::string padding = n.s("padding_mode", "zeros");
@@ -117,7 +121,8 @@ LogicalResult importGridSample(Node &n) {
     y = sampler.take(e.un("round", sampler.padded(row, dimOf(x, 2))),
                      e.un("round", sampler.padded(column, dimOf(x, 3))));
   else if (mode == "bilinear" || mode == "linear")
-    y = sampler.linear(sampler.padded(row, dimOf(x, 2)), sampler.padded(column, dimOf(x, 3)));
+    y = sampler.linear(sampler.padded(row, dimOf(x, 2)),
+                       sampler.padded(column, dimOf(x, 3)));
   else if (mode == "bicubic" || mode == "cubic")
     y = sampler.cubic(row, column);
   else

@@ -15,26 +15,45 @@ struct Operand {
 };
 
 /// Operands that say how an operation works; never trained.
-constexpr Operand staticOperands[] = {
-    {"Clip", 1, 2},        {"Resize", 1, 3},       {"Upsample", 1, 1},  {"Pad", 1, 3},
-    {"Dropout", 1, 2},     {"OneHot", 1, 2},       {"Range", 0, 2},     {"Pow", 1, 1},
-    {"Slice", 1, 4},       {"Reshape", 1, 1},      {"Expand", 1, 1},    {"Tile", 1, 1},
-    {"QuantizeLinear", 1, 2}, {"DequantizeLinear", 1, 2}, {"SoftmaxCrossEntropyLoss", 2, 2},
-    {"NegativeLogLikelihoodLoss", 2, 2}, {"STFT", 1, 3}};
+constexpr Operand staticOperands[] = {{"Clip", 1, 2},
+                                      {"Resize", 1, 3},
+                                      {"Upsample", 1, 1},
+                                      {"Pad", 1, 3},
+                                      {"Dropout", 1, 2},
+                                      {"OneHot", 1, 2},
+                                      {"Range", 0, 2},
+                                      {"Pow", 1, 1},
+                                      {"Slice", 1, 4},
+                                      {"Reshape", 1, 1},
+                                      {"Expand", 1, 1},
+                                      {"Tile", 1, 1},
+                                      {"QuantizeLinear", 1, 2},
+                                      {"DequantizeLinear", 1, 2},
+                                      {"SoftmaxCrossEntropyLoss", 2, 2},
+                                      {"NegativeLogLikelihoodLoss", 2, 2},
+                                      {"STFT", 1, 3}};
 
 /// Operands where a model has its weights.
-constexpr Operand weightOperands[] = {
-    {"Conv", 1, 2},   {"ConvTranspose", 1, 2},      {"Gemm", 1, 2},
-    {"MatMul", 0, 1}, {"BatchNormalization", 1, 4}, {"InstanceNormalization", 1, 2},
-    {"LSTM", 1, 3},   {"LayerNormalization", 1, 2}, {"GroupNormalization", 1, 2},
-    {"GRU", 1, 3},    {"RMSNormalization", 1, 1},   {"RNN", 1, 3},
-    {"PRelu", 1, 1},  {"Gather", 0, 0}};
+constexpr Operand weightOperands[] = {{"Conv", 1, 2},
+                                      {"ConvTranspose", 1, 2},
+                                      {"Gemm", 1, 2},
+                                      {"MatMul", 0, 1},
+                                      {"BatchNormalization", 1, 4},
+                                      {"InstanceNormalization", 1, 2},
+                                      {"LSTM", 1, 3},
+                                      {"LayerNormalization", 1, 2},
+                                      {"GroupNormalization", 1, 2},
+                                      {"GRU", 1, 3},
+                                      {"RMSNormalization", 1, 1},
+                                      {"RNN", 1, 3},
+                                      {"PRelu", 1, 1},
+                                      {"Gather", 0, 0}};
 
 bool contains(ArrayRef<Operand> operands, Use use) {
   return use.node && llvm::any_of(operands, [&](const Operand &operand) {
-    return operand.op == use.node->op_type() && use.index >= operand.first &&
-           use.index <= operand.last;
-  });
+           return operand.op == use.node->op_type() && use.index >= operand.first &&
+                  use.index <= operand.last;
+         });
 }
 
 bool isView(StringRef op) {
@@ -46,15 +65,17 @@ bool isRunningStatistic(Use use) {
   return use.node && use.node->op_type() == "BatchNormalization" && use.index >= 3;
 }
 
-/// A scalar is a literal of the model's code (an epsilon, a factor) far more often than it is
-/// trained; a learned temperature goes through Exp or carries a telling name.
+/// A scalar is a literal of the model's code (an epsilon, a factor) far more often than
+/// it is trained; a learned temperature goes through Exp or carries a telling name.
 bool looksLearned(StringRef name, ArrayRef<Use> uses) {
   StringRef leaf = name.rsplit('/').second.empty() ? name : name.rsplit('/').second;
   leaf = leaf.rsplit('.').second.empty() ? leaf : leaf.rsplit('.').second;
-  for (StringRef word : {"scale", "alpha", "beta", "gamma", "weight", "bias", "temperature"})
+  for (StringRef word :
+       {"scale", "alpha", "beta", "gamma", "weight", "bias", "temperature"})
     if (leaf.ends_with(word))
       return true;
-  return llvm::any_of(uses, [](Use use) { return use.node && use.node->op_type() == "Exp"; });
+  return llvm::any_of(uses,
+                      [](Use use) { return use.node && use.node->op_type() == "Exp"; });
 }
 
 bool weighsThrough(const UseMap &uses, StringRef name, bool viewed, int depth) {
@@ -66,7 +87,8 @@ bool weighsThrough(const UseMap &uses, StringRef name, bool viewed, int depth) {
     if (contains(weightOperands, use) || (viewed && (op == "Mul" || op == "Add")))
       return true;
     return isView(op) && use.index == 0 && use.node->output_size() > 0 &&
-           weighsThrough(uses, use.node->output(0), viewed || op == "Unsqueeze", depth + 1);
+           weighsThrough(uses, use.node->output(0), viewed || op == "Unsqueeze",
+                         depth + 1);
   });
 }
 
@@ -94,7 +116,8 @@ std::string GraphImporter::symbolName(const Scope &scope, const std::string &nam
     symbol = "param/" + scope.path + name;
     for (int copy = 2; symbolNames.contains(symbol); ++copy)
       symbol = "param/" + scope.path + name + "@" + std::to_string(copy);
-    note("names", "'" + name + "' is used by several graphs; one of them is '" + symbol + "'");
+    note("names",
+         "'" + name + "' is used by several graphs; one of them is '" + symbol + "'");
   }
   symbolNames.insert(symbol);
   return symbol;
@@ -168,7 +191,8 @@ Value GraphImporter::materialise(Scope &scope, const std::string &name, Entry &e
     Value shared = read(scope, tie.first, {nullptr, 0});
     if (shared && tie.transpose && rankOf(shared) == 2)
       shared = e.transpose(shared, {1, 0});
-    note("tie", "'" + name + "' is '" + tie.first + "'" + (tie.transpose ? ", transposed" : ""));
+    note("tie",
+         "'" + name + "' is '" + tie.first + "'" + (tie.transpose ? ", transposed" : ""));
     return reads[entry.initializer] = shared;
   }
   Value value = emitInitializer(scope, name, *entry.initializer, name);
@@ -185,7 +209,8 @@ Value GraphImporter::untiedRead(Scope &scope, const std::string &name, Entry &en
   std::string as = copies.empty() ? name : name + "@" + std::to_string(copies.size() + 1);
   Value value = emitInitializer(scope, name, *entry.initializer, as);
   if (!copies.empty() && use.node)
-    note("untie", "'" + name + "' as read by '" + nodeName(*use.node) + "' is '" + as + "'");
+    note("untie",
+         "'" + name + "' as read by '" + nodeName(*use.node) + "' is '" + as + "'");
   copies.push_back({use, value});
   return value;
 }

@@ -11,8 +11,8 @@ namespace {
 
 class Binder {
 public:
-  Binder(const onnx::GraphProto &graph, MLIRContext *context, const ImportOptions &options,
-         ImportReport &report)
+  Binder(const onnx::GraphProto &graph, MLIRContext *context,
+         const ImportOptions &options, ImportReport &report)
       : graph(graph), context(context), options(options), report(report) {
     for (auto &[name, size] : options.dimensions)
       dimensions[name] = size;
@@ -45,7 +45,8 @@ private:
       for (const auto &dim : input.type().tensor_type().shape().dim())
         symbols.insert(dim.dim_param());
     auto unknown = [&](const std::string &key, const std::string &name) {
-      error("`" + key + "` names '" + name + "', which is no input of the model; its inputs are " +
+      error("`" + key + "` names '" + name +
+            "', which is no input of the model; its inputs are " +
             (names.empty() ? "none" : "'" + llvm::join(names, "', '") + "'"));
     };
     for (auto &[name, shape] : options.shapes)
@@ -75,14 +76,15 @@ private:
         continue;
       auto [known, inserted] = dimensions.try_emplace(dim.dim_param(), size);
       if (!inserted && known->second != size)
-        error("input '" + input.name() + "' binds dimension '" + dim.dim_param() + "' to " +
-              std::to_string(size) + ", but it is " + std::to_string(known->second) +
-              " elsewhere; give one size to both");
+        error("input '" + input.name() + "' binds dimension '" + dim.dim_param() +
+              "' to " + std::to_string(size) + ", but it is " +
+              std::to_string(known->second) + " elsewhere; give one size to both");
     }
   }
 
   int64_t bindDimension(const std::string &input, int index,
-                        const onnx::TensorShapeProto::Dimension &dim, BoundInputs &bound) {
+                        const onnx::TensorShapeProto::Dimension &dim,
+                        BoundInputs &bound) {
     auto *shape = asked(input);
     bool fixed = dim.has_dim_value() && dim.dim_value() > 0;
     if (!shape) {
@@ -96,8 +98,9 @@ private:
       return size;
     if (index == 0 && dim.dim_value() == 1) {
       bound.rebatch = size;
-      report.notes.push_back("batch: input '" + input + "' has batch 1 in the model and " +
-                             std::to_string(size) + " here");
+      report.notes.push_back("batch: input '" + input +
+                             "' has batch 1 in the model and " + std::to_string(size) +
+                             " here");
       return size;
     }
     error("input '" + input + "' has size " + std::to_string(dim.dim_value()) +
@@ -128,7 +131,8 @@ private:
       const auto &dim = type.shape().dim(i);
       int64_t size = bindDimension(input.name(), i, dim, bound);
       if (size < 0) {
-        std::string symbol = dim.dim_param().empty() ? "" : " ('" + dim.dim_param() + "')";
+        std::string symbol =
+            dim.dim_param().empty() ? "" : " ('" + dim.dim_param() + "')";
         std::string byName =
             dim.dim_param().empty() ? "" : " or `shapes: {" + dim.dim_param() + ": N}`";
         error("input '" + input.name() + "' has dimension " + std::to_string(i) + symbol +
@@ -157,14 +161,16 @@ private:
     std::optional<Ints> shape;
     if (value != options.values.end() && !asked(input.name()) &&
         input.type().tensor_type().shape().dim_size() <= 1)
-      shape = input.type().tensor_type().shape().dim_size() == 0 && value->second.size() == 1
-                  ? Ints{}
-                  : Ints{static_cast<int64_t>(value->second.size())};
+      shape =
+          input.type().tensor_type().shape().dim_size() == 0 && value->second.size() == 1
+              ? Ints{}
+              : Ints{static_cast<int64_t>(value->second.size())};
     else
       shape = bindShape(input, bound);
     if (!element || !shape)
       return;
-    if (elementCount(*shape) > maxElements || static_cast<int64_t>(shape->size()) > maxRank ||
+    if (elementCount(*shape) > maxElements ||
+        static_cast<int64_t>(shape->size()) > maxRank ||
         llvm::any_of(*shape, [](int64_t d) { return d < 0; })) {
       error("input '" + input.name() + "' has shape " + shapeText(*shape) +
             ", which passes the limit of 2^36 elements or is negative");

@@ -20,7 +20,9 @@ constexpr char and_[] = "and", or_[] = "or", xor_[] = "xor", eq[] = "eq", lt[] =
                le[] = "le", gt[] = "gt", ge[] = "ge";
 
 LogicalResult importNot(Node &n) { return n.out(n.e.un("not", n.in(0))); }
-LogicalResult importWhere(Node &n) { return n.out(n.e.select(n.in(0), n.in(1), n.in(2))); }
+LogicalResult importWhere(Node &n) {
+  return n.out(n.e.select(n.in(0), n.in(1), n.in(2)));
+}
 
 LogicalResult importIsNaN(Node &n) {
   Value x = n.in(0);

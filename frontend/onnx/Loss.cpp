@@ -25,8 +25,12 @@ struct LossOperands {
   bool hasIgnore;
 };
 std::optional<LossOperands> readLoss(Node &n) {
-  LossOperands loss{n.in(0), n.in(1), n.has(2) ? n.in(2) : Value(), n.s("reduction", "mean"),
-                    n.i("ignore_index", -100), n.hasAttr("ignore_index")};
+  LossOperands loss{n.in(0),
+                    n.in(1),
+                    n.has(2) ? n.in(2) : Value(),
+                    n.s("reduction", "mean"),
+                    n.i("ignore_index", -100),
+                    n.hasAttr("ignore_index")};
   if (!loss.scores || !loss.labels || (n.has(2) && !loss.weights))
     return std::nullopt;
   Ints expected(shapeOf(loss.scores));
@@ -48,7 +52,8 @@ std::optional<LossOperands> readLoss(Node &n) {
 }
 
 /// -weight * logProbabilities[label] per element, and the weights; both 0 where ignored.
-std::pair<Value, Value> elementLosses(Node &n, const LossOperands &loss, Value logProbabilities) {
+std::pair<Value, Value> elementLosses(Node &n, const LossOperands &loss,
+                                      Value logProbabilities) {
   Emitter &e = n.e;
   Value labels = e.unsqueeze(loss.labels, 1);
   Value ignored = loss.hasIgnore ? e.cmp(labels, double(loss.ignore), "eq") : Value();
@@ -66,7 +71,8 @@ Value reduceLoss(Emitter &e, const LossOperands &loss, Value losses, Value weigh
     return losses;
   Ints all = range(rankOf(losses));
   Value total = e.reduce(losses, "sum", all, false);
-  return loss.reduction == "sum" ? total : e.div(total, e.reduce(weights, "sum", all, false));
+  return loss.reduction == "sum" ? total
+                                 : e.div(total, e.reduce(weights, "sum", all, false));
 }
 
 LogicalResult importNll(Node &n) {

@@ -18,7 +18,8 @@ LogicalResult importGemm(Node &n) {
   if (rankOf(a) != 2 || rankOf(b) != 2)
     return n.fail("operands have shapes " + shapeText(shapeOf(a)) + " and " +
                   shapeText(shapeOf(b)) + ", expected matrices");
-  Value y = e.contract(a, b, {}, {}, {n.i("transA", 0) ? 0 : 1}, {n.i("transB", 0) ? 1 : 0});
+  Value y =
+      e.contract(a, b, {}, {}, {n.i("transA", 0) ? 0 : 1}, {n.i("transB", 0) ? 1 : 0});
   y = e.mul(y, n.f("alpha", 1));
   double beta = n.f("beta", 1);
   if (!y || !n.has(2) || beta == 0)

@@ -50,10 +50,24 @@ template <const char *name> LogicalResult variadic(Node &n) {
 }
 
 #define NAME(id, text) constexpr char id[] = text
-NAME(neg, "neg"); NAME(abs_, "abs"); NAME(sign, "sign"); NAME(exp_, "exp"); NAME(log_, "log");
-NAME(sqrt_, "sqrt"); NAME(sin_, "sin"); NAME(cos_, "cos"); NAME(atan_, "atan");
-NAME(erf_, "erf"); NAME(floor_, "floor"); NAME(ceil_, "ceil"); NAME(round_, "round");
-NAME(add, "add"); NAME(sub, "sub"); NAME(mul, "mul"); NAME(div_, "div"); NAME(max_, "max");
+NAME(neg, "neg");
+NAME(abs_, "abs");
+NAME(sign, "sign");
+NAME(exp_, "exp");
+NAME(log_, "log");
+NAME(sqrt_, "sqrt");
+NAME(sin_, "sin");
+NAME(cos_, "cos");
+NAME(atan_, "atan");
+NAME(erf_, "erf");
+NAME(floor_, "floor");
+NAME(ceil_, "ceil");
+NAME(round_, "round");
+NAME(add, "add");
+NAME(sub, "sub");
+NAME(mul, "mul");
+NAME(div_, "div");
+NAME(max_, "max");
 NAME(min_, "min");
 #undef NAME
 
@@ -131,7 +145,8 @@ LogicalResult importTan(Node &n) {
 }
 LogicalResult importAsin(Node &n) {
   Emitter &e = n.e;
-  Value x = n.in(0); // atan(x / sqrt((1 - x)(1 + x))): at the ends the quotient is infinite
+  Value x =
+      n.in(0); // atan(x / sqrt((1 - x)(1 + x))): at the ends the quotient is infinite
   Value root = e.un("sqrt", e.mul(e.sub(1, x), e.add(x, 1)));
   return n.out(e.un("atan", e.div(x, root)));
 }

@@ -30,8 +30,9 @@ LogicalResult skipNorm(Node &n, bool rms) {
   llvm::SmallVector<Value> operands = {sum, n.in(2)};
   if (!rms && n.has(3))
     operands.push_back(n.in(3));
-  Value y = e.op(rms ? "rms_norm" : "layer_norm", operands,
-                 {e.i64("axis", rankOf(sum) - 1), e.f64("epsilon", n.f("epsilon", 1e-12f))});
+  Value y =
+      e.op(rms ? "rms_norm" : "layer_norm", operands,
+           {e.i64("axis", rankOf(sum) - 1), e.f64("epsilon", n.f("epsilon", 1e-12f))});
   if (n.wants(1) || n.wants(2))
     return n.fail("the results mean and inverse deviation are not supported yet");
   return failed(n.out(0, y)) ? failure() : n.out(3, sum);
@@ -46,7 +47,9 @@ LogicalResult importFusedMatMul(Node &n) {
     return failure();
   if (n.i("transBatchA", 0) || n.i("transBatchB", 0))
     return n.fail("transposed batches are not supported yet");
-  auto last = [&](Value x) { return rankOf(x) < 2 ? x : e.swap(x, rankOf(x) - 2, rankOf(x) - 1); };
+  auto last = [&](Value x) {
+    return rankOf(x) < 2 ? x : e.swap(x, rankOf(x) - 2, rankOf(x) - 1);
+  };
   Value y = e.matmul(n.i("transA", 0) ? last(a) : a, n.i("transB", 0) ? last(b) : b);
   return n.out(e.mul(y, n.f("alpha", 1)));
 }

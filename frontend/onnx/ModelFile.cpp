@@ -133,7 +133,8 @@ std::optional<std::string> ExternalFiles::open(const std::string &location, Byte
     return std::nullopt;
   }
   fs::path relative(location), base(folder.empty() ? "." : folder);
-  if (location.empty() || location.find('\0') != std::string::npos || relative.is_absolute())
+  if (location.empty() || location.find('\0') != std::string::npos ||
+      relative.is_absolute())
     return "its external data location '" + location + "' is not a path beside the model";
   std::error_code code;
   fs::path root = fs::weakly_canonical(base, code);
@@ -146,8 +147,8 @@ std::optional<std::string> ExternalFiles::open(const std::string &location, Byte
   auto buffer = llvm::MemoryBuffer::getFile(full.string(), /*IsText=*/false,
                                             /*RequiresNullTerminator=*/false);
   if (!buffer)
-    return "its external data file '" + location + "' cannot be read: " +
-           buffer.getError().message();
+    return "its external data file '" + location +
+           "' cannot be read: " + buffer.getError().message();
   std::shared_ptr<llvm::MemoryBuffer> owner(std::move(*buffer));
   file = {owner->getBufferStart(), owner->getBufferSize(), owner};
   files[location] = file;
@@ -163,8 +164,9 @@ std::optional<std::string> ExternalFiles::find(const onnx::TensorProto &tensor,
     bool number = entry.key() == "offset" || entry.key() == "length";
     if (entry.key() == "location")
       location = value.str();
-    else if (number && (value.getAsInteger(10, entry.key() == "offset" ? offset : length) ||
-                        offset < 0 || length < 0))
+    else if (number &&
+             (value.getAsInteger(10, entry.key() == "offset" ? offset : length) ||
+              offset < 0 || length < 0))
       return "its external data has " + entry.key() + " '" + value.str() +
              "', expected a number of bytes";
   }
@@ -174,8 +176,8 @@ std::optional<std::string> ExternalFiles::find(const onnx::TensorProto &tensor,
   if (length == 0) // absent or 0: as long as the shape says
     length = expected;
   if (length != expected)
-    return "its external data has " + std::to_string(length) + " bytes, its shape needs " +
-           std::to_string(expected);
+    return "its external data has " + std::to_string(length) +
+           " bytes, its shape needs " + std::to_string(expected);
   if (offset > static_cast<int64_t>(file.size) ||
       length > static_cast<int64_t>(file.size) - offset)
     return "external data file '" + location + "' has " + std::to_string(file.size) +

@@ -1,6 +1,6 @@
 #pragma once
-// An ONNX file on disk: read in chunks (so that the bytes are in memory once), hashed, and
-// checked for versions this importer knows.
+// An ONNX file on disk: read in chunks (so that the bytes are in memory once), hashed,
+// and checked for versions this importer knows.
 
 #include "frontend/onnx/OnnxProto.h"
 
@@ -37,7 +37,8 @@ class ExternalFiles {
 public:
   explicit ExternalFiles(std::string folder) : folder(std::move(folder)) {}
   /// `expected` bytes of the tensor; returns what went wrong.
-  std::optional<std::string> find(const onnx::TensorProto &tensor, int64_t expected, Bytes &bytes);
+  std::optional<std::string> find(const onnx::TensorProto &tensor, int64_t expected,
+                                  Bytes &bytes);
 
 private:
   std::optional<std::string> open(const std::string &location, Bytes &file);

@@ -27,7 +27,8 @@ std::optional<HostTensor> Node::constant(int i) {
   auto tensor = maybeConstant(i);
   if (!tensor)
     e.fail(has(i) ? "operand " + Twine(i) + " ('" + proto.input(i) +
-                        "') depends on data, but must be known when compiling; if it comes from an "
+                        "') depends on data, but must be known when compiling; if it "
+                        "comes from an "
                         "input that never changes, fix that input by `values`"
                   : "operand " + Twine(i) + " is missing");
   return tensor;

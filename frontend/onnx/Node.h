@@ -1,15 +1,15 @@
 #pragma once
-// One ONNX node while it is emitted: its operands, attributes and results. An operator is a
-// short function `LogicalResult(Node &)` and one line in its family's table.
+// One ONNX node while it is emitted: its operands, attributes and results. An operator is
+// a short function `LogicalResult(Node &)` and one line in its family's table.
 
 #include "frontend/onnx/GraphImporter.h"
 
 namespace sluice::frontend {
 
-using mlir::LogicalResult;
-using mlir::failure;
-using mlir::success;
 using graph::HostTensor;
+using mlir::failure;
+using mlir::LogicalResult;
+using mlir::success;
 
 class Node {
 public:
@@ -48,7 +48,8 @@ public:
 
   /// `axis` counted from the front; nothing (and an error) if out of range.
   std::optional<int64_t> axis(int64_t axis, int64_t rank);
-  std::optional<Ints> axes(llvm::ArrayRef<int64_t> axes, int64_t rank); // sorted, distinct
+  std::optional<Ints> axes(llvm::ArrayRef<int64_t> axes,
+                           int64_t rank); // sorted, distinct
 
   GraphImporter &importer;
   Scope &scope;

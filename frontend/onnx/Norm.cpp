@@ -71,9 +71,12 @@ LogicalResult importBatchNorm(Node &n) {
   }
   Ints shape(shapeOf(x));
   if (shape.size() < 2)
-    return n.fail("the operand has rank " + llvm::Twine(shape.size()) + ", expected 2 or more");
-  if (n.version < 9 && !n.i("spatial", 1)) { // statistics per element: one long channel axis
-    x = e.reshape(x, {shape[0], elementCount(llvm::ArrayRef<int64_t>(shape).drop_front())});
+    return n.fail("the operand has rank " + llvm::Twine(shape.size()) +
+                  ", expected 2 or more");
+  if (n.version < 9 &&
+      !n.i("spatial", 1)) { // statistics per element: one long channel axis
+    x = e.reshape(x,
+                  {shape[0], elementCount(llvm::ArrayRef<int64_t>(shape).drop_front())});
     for (Value &value : p)
       value = e.reshape(value, {elementCount(shapeOf(value))});
   }
@@ -105,7 +108,8 @@ LogicalResult importGroupNorm(Node &n) {
   if (!x || !scale || !bias || rankOf(x) < 2 || groups < 1 || dimOf(x, 1) % groups != 0)
     return n.fail("num_groups does not divide the channels");
   Ints shape(shapeOf(x));
-  int64_t channels = shape[1], rest = elementCount(llvm::ArrayRef<int64_t>(shape).drop_front());
+  int64_t channels = shape[1],
+          rest = elementCount(llvm::ArrayRef<int64_t>(shape).drop_front());
   Value y = standardize(e, e.reshape(x, {shape[0], groups, rest / groups}), {2},
                         n.f("epsilon", 1e-5f));
   y = e.reshape(y, shape);
@@ -139,8 +143,9 @@ LogicalResult importLayerNorm(Node &n) {
   llvm::SmallVector<Value> operands = {part->x, e.broadcast(n.in(1), part->shape)};
   if (n.has(2))
     operands.push_back(e.broadcast(n.in(2), part->shape));
-  auto results = e.ops("layer_norm", operands, {e.i64("axis", part->axis),
-                       e.f64("epsilon", n.f("epsilon", 1e-5f))});
+  auto results =
+      e.ops("layer_norm", operands,
+            {e.i64("axis", part->axis), e.f64("epsilon", n.f("epsilon", 1e-5f))});
   for (int i = 0; i < 3; ++i)
     if (n.wants(i) && failed(n.out(i, results[i])))
       return failure();
@@ -151,8 +156,9 @@ LogicalResult importRmsNorm(Node &n) {
   auto part = normalizedPart(n);
   if (!part)
     return failure();
-  return n.out(e.op("rms_norm", {part->x, e.broadcast(n.in(1), part->shape)},
-                    {e.i64("axis", part->axis), e.f64("epsilon", n.f("epsilon", 1e-5f))}));
+  return n.out(
+      e.op("rms_norm", {part->x, e.broadcast(n.in(1), part->shape)},
+           {e.i64("axis", part->axis), e.f64("epsilon", n.f("epsilon", 1e-5f))}));
 }
 
 LogicalResult importLpNorm(Node &n) {
@@ -177,8 +183,8 @@ LogicalResult importMeanVarianceNorm(Node &n) {
   return n.out(e.div(centred, e.add(deviation, 1e-9)));
 }
 
-/// x / (bias + alpha * mean of the squares of `size` channels)^beta; the mean is a pool over
-/// channels.
+/// x / (bias + alpha * mean of the squares of `size` channels)^beta; the mean is a pool
+/// over channels.
 LogicalResult importLrn(Node &n) {
   Emitter &e = n.e;
   Value x = n.in(0);

@@ -4,10 +4,12 @@ namespace sluice::frontend {
 
 static OpTable standardTable() {
   OpTable table;
-  for (auto add : {addMath, addActivation, addLogic, addReduce, addMatMul, addEinsum, addConv,
-                   addPool, addPoolIndices, addNorm, addSoftmax, addShape, addSlice, addPad, addConstant,
-                   addGather, addSort, addResize, addGridSample, addLoss, addRnn, addAttention,
-                   addControlFlow, addRandom, addQuantize, addSignal})
+  for (auto add : {addMath,    addActivation, addLogic,       addReduce,      addMatMul,
+                   addEinsum,  addConv,       addPool,        addPoolIndices, addNorm,
+                   addSoftmax, addShape,      addSlice,       addPad,         addConstant,
+                   addGather,  addSort,       addResize,      addGridSample,  addLoss,
+                   addRnn,     addAttention,  addControlFlow, addRandom,      addQuantize,
+                   addSignal})
     add(table);
   return table;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// All operators, by domain. To add one: write its function in the file of its family and add
-// a line to that file's table.
+// All operators, by domain. To add one: write its function in the file of its family and
+// add a line to that file's table.
 
 #include "frontend/onnx/Node.h"
 

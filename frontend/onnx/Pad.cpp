@@ -63,7 +63,8 @@ int64_t source(llvm::StringRef mode, int64_t i, int64_t size) {
     return std::clamp<int64_t>(i, 0, size - 1);
   if (mode == "wrap")
     return ((i % size) + size) % size;
-  int64_t period = std::max<int64_t>(2 * (size - 1), 1); // reflect, without the edge twice
+  int64_t period =
+      std::max<int64_t>(2 * (size - 1), 1); // reflect, without the edge twice
   int64_t folded = ((i % period) + period) % period;
   return folded < size ? folded : period - folded;
 }
@@ -75,13 +76,15 @@ LogicalResult importPad(Node &n) {
   if (!p)
     return failure();
   for (int64_t i = 0; i < rankOf(x); ++i) { // negative amounts first
-    int64_t from = std::max<int64_t>(-p->low[i], 0), cut = std::max<int64_t>(-p->high[i], 0);
+    int64_t from = std::max<int64_t>(-p->low[i], 0),
+            cut = std::max<int64_t>(-p->high[i], 0);
     if (from + cut > dimOf(x, i))
       return n.fail("more is cut than there is");
     x = e.sliceAxis(x, i, from, dimOf(x, i) - from - cut);
     if (!x)
       return failure();
-    p->low[i] = std::max<int64_t>(p->low[i], 0), p->high[i] = std::max<int64_t>(p->high[i], 0);
+    p->low[i] = std::max<int64_t>(p->low[i], 0),
+    p->high[i] = std::max<int64_t>(p->high[i], 0);
   }
   std::string mode = n.s("mode", "constant");
   if (mode == "constant")
@@ -93,7 +96,8 @@ LogicalResult importPad(Node &n) {
     if (total == size)
       continue;
     if (size == 0 || total > 1 << 26)
-      return n.fail("cannot extend " + llvm::Twine(size) + " elements to " + llvm::Twine(total));
+      return n.fail("cannot extend " + llvm::Twine(size) + " elements to " +
+                    llvm::Twine(total));
     Ints index;
     for (int64_t i = -p->low[axis]; i < size + p->high[axis]; ++i)
       index.push_back(source(mode, i, size));

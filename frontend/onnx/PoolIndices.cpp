@@ -9,7 +9,8 @@ namespace sluice::frontend {
 
 namespace {
 
-/// For each window and each position in it: the element of the plane, or -1 in the padding.
+/// For each window and each position in it: the element of the plane, or -1 in the
+/// padding.
 std::vector<int64_t> windowTable(const Window &w, llvm::ArrayRef<int64_t> spatial,
                                  llvm::ArrayRef<int64_t> output) {
   int64_t windows = elementCount(output), positions = elementCount(w.kernel);
@@ -58,10 +59,11 @@ Value maxPoolIndices(Node &n, Value x, const Window &w, llvm::ArrayRef<int64_t> 
   std::vector<int64_t> table = windowTable(w, spatial, output);
   Ints read, places;
   for (int64_t at : table) {
-    read.push_back(at < 0 ? plane : at); // the padding: one element of -inf behind the plane
-    places.push_back(at < 0                       ? 0
+    read.push_back(at < 0 ? plane
+                          : at); // the padding: one element of -inf behind the plane
+    places.push_back(at < 0                         ? 0
                      : n.i("storage_order", 0) == 1 ? columnMajor(at, spatial)
-                                                  : at);
+                                                    : at);
   }
   Value rows = e.pad(e.reshape(x, {planes, plane}), {0, 0}, {0, 1},
                      -std::numeric_limits<double>::infinity());
@@ -91,7 +93,8 @@ LogicalResult importMaxUnpool(Node &n) {
     return failure();
   Ints pooled(shapeOf(x).take_front(2));
   for (size_t i = 0; i < spatial.size(); ++i)
-    pooled.push_back((spatial[i] - 1) * w->strides[i] + w->extent(i) - w->begin[i] - w->end[i]);
+    pooled.push_back((spatial[i] - 1) * w->strides[i] + w->extent(i) - w->begin[i] -
+                     w->end[i]);
   Ints shape = pooled;
   if (n.has(2)) {
     auto asked = n.ints(2);
@@ -104,7 +107,8 @@ LogicalResult importMaxUnpool(Node &n) {
       return n.fail("the output shape does not fit");
   int64_t count = elementCount(shapeOf(x));
   Value zeros = e.splat({elementCount(pooled)}, elementOf(x), 0);
-  Value y = e.op("scatter_elements", {zeros, e.reshape(indices, {count}), e.reshape(x, {count})},
+  Value y = e.op("scatter_elements",
+                 {zeros, e.reshape(indices, {count}), e.reshape(x, {count})},
                  {e.i64("axis", 0)});
   Ints low(shape.size(), 0), high;
   for (size_t i = 0; i < shape.size(); ++i)

@@ -12,7 +12,8 @@ struct Range {
   double low, high;
 };
 
-/// The range of a quantised tensor by its stored type. Unsigned 8-bit values are stored as i32.
+/// The range of a quantised tensor by its stored type. Unsigned 8-bit values are stored
+/// as i32.
 std::optional<Range> rangeOf(Node &n, Type stored, int64_t onnxType) {
   Emitter &e = n.e;
   if (onnxType == onnx::TensorProto::UINT16)
@@ -29,8 +30,8 @@ std::optional<Range> rangeOf(Node &n, Type stored, int64_t onnxType) {
   return std::nullopt;
 }
 
-/// A scale or zero point in the shape of x: one for all, one per element of `axis`, or one per
-/// block along it.
+/// A scale or zero point in the shape of x: one for all, one per element of `axis`, or
+/// one per block along it.
 Value spread(Node &n, Value v, Value x, int64_t axis, int64_t block) {
   Emitter &e = n.e;
   if (!v || !x)
@@ -72,7 +73,8 @@ LogicalResult importQuantize(Node &n) {
     return failure();
   int64_t axis = n.i("axis", 1), block = n.i("block_size", 0);
   Value scale = spread(n, n.e.cast(n.in(1), elementOf(x)), x, axis, block);
-  return n.out(quantize(n, x, scale, zero ? spread(n, zero, x, axis, block) : zero, *range));
+  return n.out(
+      quantize(n, x, scale, zero ? spread(n, zero, x, axis, block) : zero, *range));
 }
 Value dequantize(Node &n, Value q, Value scale, Value zero, int64_t axis, int64_t block) {
   Emitter &e = n.e;
@@ -84,8 +86,8 @@ Value dequantize(Node &n, Value q, Value scale, Value zero, int64_t axis, int64_
   return e.mul(x, spread(n, scale, x, axis, block));
 }
 LogicalResult importDequantize(Node &n) {
-  return n.out(dequantize(n, n.in(0), n.in(1), n.has(2) ? n.in(2) : Value(), n.i("axis", 1),
-                          n.i("block_size", 0)));
+  return n.out(dequantize(n, n.in(0), n.in(1), n.has(2) ? n.in(2) : Value(),
+                          n.i("axis", 1), n.i("block_size", 0)));
 }
 
 LogicalResult importDynamicQuantize(Node &n) {
@@ -100,7 +102,8 @@ LogicalResult importDynamicQuantize(Node &n) {
   Value scale = e.mul(e.sub(high, low), 1.0 / 255);
   Value zero = e.un("round", clamp(e, e.un("neg", e.div(low, scale)), 0, 255));
   Range bytes{e.builder.getI32Type(), 0, 255};
-  Value y = quantize(n, x, e.broadcast(scale, shapeOf(x)), e.broadcast(zero, shapeOf(x)), bytes);
+  Value y = quantize(n, x, e.broadcast(scale, shapeOf(x)), e.broadcast(zero, shapeOf(x)),
+                     bytes);
   if (failed(n.out(0, y)) || failed(n.out(1, scale)))
     return failure();
   return n.out(2, e.cast(zero, bytes.type));
@@ -143,7 +146,9 @@ LogicalResult importQLinearConv(Node &n) {
   Value w = dequantize(n, n.in(3), n.in(4), n.in(5), 0, 0), bias;
   if (n.has(8) && w) { // in units of both scales
     Value b = e.cast(n.in(8), elementOf(w));
-    bias = b ? e.mul(b, e.mul(e.broadcast(n.in(1), shapeOf(b)), spread(n, n.in(4), b, 0, 0))) : b;
+    bias =
+        b ? e.mul(b, e.mul(e.broadcast(n.in(1), shapeOf(b)), spread(n, n.in(4), b, 0, 0)))
+          : b;
     if (!bias)
       return failure();
   }

@@ -91,15 +91,16 @@ LogicalResult importDropout(Node &n) {
     }
   }
   if (!(ratio >= 0 && ratio < 1))
-    return n.fail("the ratio is " + std::to_string(ratio) + ", expected at least 0 and less than 1");
+    return n.fail("the ratio is " + std::to_string(ratio) +
+                  ", expected at least 0 and less than 1");
   if (!training || ratio == 0) {
     Type mask = n.version < 10 ? elementOf(x) : e.boolType();
     return failed(n.out(0, x)) ? failure() : n.out(1, e.splat(shapeOf(x), mask, 1));
   }
   GraphImporter &g = n.importer;
-  auto results = e.ops("dropout",
-                       {x, g.control("seed"), g.control("update"), g.control("sample")},
-                       {e.f64("ratio", ratio), e.i64("id", g.nextRandomId())});
+  auto results =
+      e.ops("dropout", {x, g.control("seed"), g.control("update"), g.control("sample")},
+            {e.f64("ratio", ratio), e.i64("id", g.nextRandomId())});
   return failed(n.out(0, results[0])) ? failure() : n.out(1, results[1]);
 }
 

@@ -7,8 +7,8 @@ namespace sluice::frontend {
 
 namespace {
 
-/// The axes of a Reduce operator (attribute, or operand since opset 13 or 18), sorted; the
-/// reduced tensor is the operand itself if there are none.
+/// The axes of a Reduce operator (attribute, or operand since opset 13 or 18), sorted;
+/// the reduced tensor is the operand itself if there are none.
 struct Reduction {
   Value x;
   Ints axes;

@@ -1,5 +1,5 @@
-// Resize and Upsample: one axis after the other, each by a gather (nearest) or a product with
-// a matrix of interpolation weights.
+// Resize and Upsample: one axis after the other, each by a gather (nearest) or a product
+// with a matrix of interpolation weights.
 #include "frontend/onnx/Limits.h"
 #include "frontend/onnx/OpTable.h"
 
@@ -15,7 +15,8 @@ struct Axis {
 };
 
 struct Interpolation {
-  std::string mode = "nearest", coordinates = "half_pixel", nearest = "round_prefer_floor";
+  std::string mode = "nearest", coordinates = "half_pixel",
+              nearest = "round_prefer_floor";
   double cubic = -0.75, extrapolation = 0;
   bool excludeOutside = false, antialias = false;
 };
@@ -58,9 +59,10 @@ double kernel(const Interpolation &p, double t) {
   return t < 2 ? ((A * t - 5 * A) * t + 8 * A) * t - 4 * A : 0;
 }
 
-/// One row of weights: taps within the kernel's reach, those outside moved to the edge or left
-/// out.
-void addWeights(const Interpolation &p, const Axis &a, double x, llvm::MutableArrayRef<double> row) {
+/// One row of weights: taps within the kernel's reach, those outside moved to the edge or
+/// left out.
+void addWeights(const Interpolation &p, const Axis &a, double x,
+                llvm::MutableArrayRef<double> row) {
   double stretch = p.antialias && a.scale < 1 ? 1 / a.scale : 1;
   double reach = (p.mode == "linear" ? 1 : 2) * stretch, total = 0;
   for (int64_t i = int64_t(std::floor(x - reach)); double(i) <= x + reach; ++i) {
@@ -76,7 +78,8 @@ void addWeights(const Interpolation &p, const Axis &a, double x, llvm::MutableAr
       weight /= total;
 }
 
-Value resizeAxis(Emitter &e, const Interpolation &p, Value x, int64_t axis, const Axis &a) {
+Value resizeAxis(Emitter &e, const Interpolation &p, Value x, int64_t axis,
+                 const Axis &a) {
   if (a.in == 0 || elementCount({a.in, a.out}) > foldLarge)
     return e.fail("an axis of " + llvm::Twine(a.in) + " to " + llvm::Twine(a.out) +
                   " elements is not supported");
@@ -134,7 +137,8 @@ bool applySizes(Node &n, std::vector<Axis> &axes, const Ints &which, const Ints 
   for (auto [i, axis] : llvm::enumerate(which)) {
     Axis &a = axes[axis];
     a.scale = policy == "stretch" ? double(sizes[i]) / double(a.in) : common;
-    a.out = policy == "stretch" ? sizes[i] : int64_t(std::floor(a.scale * double(a.in) + 0.5));
+    a.out = policy == "stretch" ? sizes[i]
+                                : int64_t(std::floor(a.scale * double(a.in) + 0.5));
   }
   return true;
 }
@@ -158,7 +162,8 @@ LogicalResult importResize(Node &n) {
     return failure();
   Interpolation p;
   p.mode = n.s("mode", "nearest");
-  p.coordinates = n.s("coordinate_transformation_mode", n.version < 11 ? "asymmetric" : "half_pixel");
+  p.coordinates =
+      n.s("coordinate_transformation_mode", n.version < 11 ? "asymmetric" : "half_pixel");
   p.nearest = n.s("nearest_mode", n.version < 11 ? "floor" : "round_prefer_floor");
   p.cubic = n.f("cubic_coeff_a", -0.75);
   p.extrapolation = n.f("extrapolation_value", 0);

@@ -1,5 +1,5 @@
-// LSTM, GRU and RNN, unrolled over time: one product with the input weights for all steps, then
-// a step of elementary operations per time.
+// LSTM, GRU and RNN, unrolled over time: one product with the input weights for all
+// steps, then a step of elementary operations per time.
 #include "frontend/onnx/Elementwise.h"
 #include "frontend/onnx/Limits.h"
 #include "frontend/onnx/OpTable.h"
@@ -16,11 +16,11 @@ struct Activation {
 /// Name and default parameters of the functions the recurrent operators may use.
 std::optional<Activation> activationOf(llvm::StringRef name) {
   std::string lower = name.lower();
-  const Activation known[] = {{"relu", 0, 0},           {"tanh", 0, 0},
-                              {"sigmoid", 0, 0},        {"affine", 1, 0},
-                              {"leakyrelu", 0.01, 0},   {"thresholdedrelu", 1, 0},
-                              {"scaledtanh", 1, 1},     {"hardsigmoid", 0.2, 0.5},
-                              {"elu", 1, 0},            {"softsign", 0, 0},
+  const Activation known[] = {{"relu", 0, 0},         {"tanh", 0, 0},
+                              {"sigmoid", 0, 0},      {"affine", 1, 0},
+                              {"leakyrelu", 0.01, 0}, {"thresholdedrelu", 1, 0},
+                              {"scaledtanh", 1, 1},   {"hardsigmoid", 0.2, 0.5},
+                              {"elu", 1, 0},          {"softsign", 0, 0},
                               {"softplus", 0, 0}};
   for (const Activation &activation : known)
     if (activation.name == lower)
@@ -67,9 +67,22 @@ std::optional<Recurrence> readRecurrence(Node &n, int64_t gates, bool cell,
     return std::nullopt;
   };
   auto optional = [&](int i) { return n.has(i) ? n.in(i) : Value(); };
-  Recurrence q{n.in(0), n.in(1), n.in(2), optional(3), optional(4), optional(5),
-               cell ? optional(6) : Value(), cell ? optional(7) : Value(),
-               0, 0, 0, 0, false, false, n.f("clip", 0), {}};
+  Recurrence q{n.in(0),
+               n.in(1),
+               n.in(2),
+               optional(3),
+               optional(4),
+               optional(5),
+               cell ? optional(6) : Value(),
+               cell ? optional(7) : Value(),
+               0,
+               0,
+               0,
+               0,
+               false,
+               false,
+               n.f("clip", 0),
+               {}};
   if (!q.x || !q.w || !q.r || !n.e.error().empty())
     return std::nullopt;
   if (rankOf(q.x) != 3 || rankOf(q.w) != 3 || rankOf(q.r) != 3)
@@ -88,7 +101,9 @@ std::optional<Recurrence> readRecurrence(Node &n, int64_t gates, bool cell,
     return bad("direction '" + direction + "' is unknown");
   q.reverse = direction == "reverse";
   int64_t d = direction == "bidirectional" ? 2 : 1;
-  auto shaped = [](Value v, llvm::ArrayRef<int64_t> shape) { return !v || shapeOf(v) == shape; };
+  auto shaped = [](Value v, llvm::ArrayRef<int64_t> shape) {
+    return !v || shapeOf(v) == shape;
+  };
   if (!shaped(q.w, {d, gates * q.hidden, dimOf(q.x, 2)}) ||
       !shaped(q.r, {d, gates * q.hidden, q.hidden}) ||
       !shaped(q.b, {d, 2 * gates * q.hidden}) || !shaped(q.lengths, {q.batch}) ||
@@ -124,16 +139,21 @@ struct Direction {
   Value r, inputs, recurrentBias, peephole; // inputs: [time, batch, gates * hidden]
 
   Value of(Value v) const { return v ? e.squeeze(e.sliceAxis(v, 0, d, 1), 0) : v; }
-  const Activation &f(size_t i) const { return q.functions[d * q.functions.size() / q.directions + i]; }
+  const Activation &f(size_t i) const {
+    return q.functions[d * q.functions.size() / q.directions + i];
+  }
   Value gate(Value v, int64_t k) const {
     return v ? e.sliceAxis(v, rankOf(v) - 1, k * q.hidden, q.hidden) : v;
   }
   Value clipped(Value v) const { return q.clip > 0 ? clamp(e, v, -q.clip, q.clip) : v; }
   Value run(size_t i, Value v) const { return activate(e, f(i), clipped(v)); }
-  Value recur(Value h, Value weights) const { return e.contract(h, weights, {}, {}, {1}, {1}); }
+  Value recur(Value h, Value weights) const {
+    return e.contract(h, weights, {}, {}, {1}, {1});
+  }
 };
 
-Direction prepare(Emitter &e, const Recurrence &q, int64_t d, int64_t gates, bool joinBias) {
+Direction prepare(Emitter &e, const Recurrence &q, int64_t d, int64_t gates,
+                  bool joinBias) {
   Direction out{e, q, d, {}, {}, {}, {}};
   out.r = out.of(q.r);
   out.peephole = out.of(q.p);
@@ -163,7 +183,8 @@ State lstmStep(const Direction &d, Value x, State s, bool couple) {
 State gruStep(const Direction &d, Value x, State s, bool linearBeforeReset) {
   Emitter &e = d.e;
   int64_t h = d.q.hidden; // gates z, r, h
-  Value zr = e.add(e.sliceAxis(x, 1, 0, 2 * h), d.recur(s.h, e.sliceAxis(d.r, 0, 0, 2 * h)));
+  Value zr =
+      e.add(e.sliceAxis(x, 1, 0, 2 * h), d.recur(s.h, e.sliceAxis(d.r, 0, 0, 2 * h)));
   if (d.recurrentBias)
     zr = e.add(zr, e.sliceAxis(d.recurrentBias, 0, 0, 2 * h));
   Value z = d.run(0, d.gate(zr, 0)), r = d.run(0, d.gate(zr, 1));

@@ -46,10 +46,11 @@ LogicalResult importFlatten(Node &n) {
   int64_t axis = n.i("axis", 1), rank = rankOf(x);
   axis = axis < 0 ? axis + rank : axis;
   if (axis < 0 || axis > rank)
-    return n.fail("axis " + llvm::Twine(axis) + " is out of range for rank " + llvm::Twine(rank));
+    return n.fail("axis " + llvm::Twine(axis) + " is out of range for rank " +
+                  llvm::Twine(rank));
   auto shape = shapeOf(x);
-  return n.out(n.e.reshape(x, {elementCount(shape.take_front(axis)),
-                               elementCount(shape.drop_front(axis))}));
+  return n.out(n.e.reshape(
+      x, {elementCount(shape.take_front(axis)), elementCount(shape.drop_front(axis))}));
 }
 
 LogicalResult importTranspose(Node &n) {
@@ -161,7 +162,8 @@ LogicalResult importDepthToSpace(Node &n) {
   int64_t N = dimOf(x, 0), D = dimOf(x, 1) / (b * b), H = dimOf(x, 2), W = dimOf(x, 3);
   bool crd = n.s("mode", "DCR") == "CRD";
   Value split = n.e.reshape(x, crd ? Ints{N, D, b, b, H, W} : Ints{N, b, b, D, H, W});
-  Value moved = n.e.transpose(split, crd ? Ints{0, 1, 4, 2, 5, 3} : Ints{0, 3, 4, 1, 5, 2});
+  Value moved =
+      n.e.transpose(split, crd ? Ints{0, 1, 4, 2, 5, 3} : Ints{0, 3, 4, 1, 5, 2});
   return n.out(n.e.reshape(moved, {N, D, H * b, W * b}));
 }
 LogicalResult importSpaceToDepth(Node &n) {

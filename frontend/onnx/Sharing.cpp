@@ -1,5 +1,6 @@
-// Exporters merge weights that happen to be equal and copy weights that are meant to be one.
-// Neither can be told from the file, so both are reported with the key that settles it.
+// Exporters merge weights that happen to be equal and copy weights that are meant to be
+// one. Neither can be told from the file, so both are reported with the key that settles
+// it.
 #include "frontend/onnx/GraphImporter.h"
 
 #include <cstring>
@@ -11,8 +12,8 @@ namespace {
 
 constexpr int64_t samples = 64;
 
-/// 64 elements of a float matrix at fixed pseudo-random places, seen as it lies or transposed;
-/// nothing if they are all equal (zeros, ones).
+/// 64 elements of a float matrix at fixed pseudo-random places, seen as it lies or
+/// transposed; nothing if they are all equal (zeros, ones).
 std::optional<std::string> sample(const Bytes &bytes, int64_t rows, int64_t columns,
                                   bool transposed) {
   std::string text = shapeText({rows, columns}) + ":";
@@ -33,8 +34,9 @@ void GraphImporter::noteSharing(onnx::GraphProto &graph, const UseMap &uses) {
   llvm::StringMap<std::string> seen, flipped;
   for (auto &tensor : *graph.mutable_initializer()) {
     std::string error;
-    auto type = tensor.data_type() == onnx::TensorProto::FLOAT ? reader.type(tensor, error)
-                                                               : mlir::RankedTensorType();
+    auto type = tensor.data_type() == onnx::TensorProto::FLOAT
+                    ? reader.type(tensor, error)
+                    : mlir::RankedTensorType();
     if (!type || type.getRank() < 2 || type.getNumElements() < samples)
       continue;
     auto readers = uses.find(tensor.name());
@@ -52,8 +54,9 @@ void GraphImporter::noteSharing(onnx::GraphProto &graph, const UseMap &uses) {
       continue;
     auto tell = [&](const std::string &first, bool transposed) {
       note("equal", "'" + tensor.name() + "' holds the same values as '" + first + "'" +
-                        (transposed ? " transposed" : "") + " and is trained apart; `tie: [[" +
-                        first + ", \"" + tensor.name() + (transposed ? "@transpose" : "") +
+                        (transposed ? " transposed" : "") +
+                        " and is trained apart; `tie: [[" + first + ", \"" +
+                        tensor.name() + (transposed ? "@transpose" : "") +
                         "\"]]` makes them one");
     };
     if (auto twin = seen.find(*same); twin != seen.end())

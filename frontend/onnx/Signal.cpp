@@ -11,12 +11,13 @@ namespace {
 
 constexpr double pi = std::numbers::pi;
 
-/// [length, bins, 2]: real and imaginary part of e^(-2 pi i k t / length); positive for the
-/// inverse.
+/// [length, bins, 2]: real and imaginary part of e^(-2 pi i k t / length); positive for
+/// the inverse.
 Value fourierMatrix(Emitter &e, Type type, int64_t length, int64_t bins, bool inverse) {
   if (length < 1 || elementCount({length, bins, 2}) > foldLarge)
     return e.fail("a transform of " + llvm::Twine(length) + " samples is not supported");
-  auto matrix = graph::HostTensor::zeros(mlir::RankedTensorType::get({length, bins, 2}, type));
+  auto matrix =
+      graph::HostTensor::zeros(mlir::RankedTensorType::get({length, bins, 2}, type));
   for (int64_t t = 0; t < length; ++t)
     for (int64_t k = 0; k < bins; ++k) {
       double angle = 2 * pi * double((t * k) % length) / double(length);
@@ -97,13 +98,14 @@ LogicalResult importStft(Node &n) {
       return failure();
     length = (*asked)[0];
   }
-  if (rankOf(signal) != 3 || length < 1 || length > dimOf(signal, 1) || dimOf(signal, 2) > 2)
+  if (rankOf(signal) != 3 || length < 1 || length > dimOf(signal, 1) ||
+      dimOf(signal, 2) > 2)
     return n.fail("the frame length does not fit the signal");
   int64_t frames = (dimOf(signal, 1) - length) / (*step)[0] + 1;
   if (elementCount({frames, length}) > foldLarge)
     return n.fail("too many frames");
-  graph::HostTensor at =
-      graph::HostTensor::zeros(mlir::RankedTensorType::get({frames, length}, e.i64Type()));
+  graph::HostTensor at = graph::HostTensor::zeros(
+      mlir::RankedTensorType::get({frames, length}, e.i64Type()));
   for (int64_t i = 0; i < frames * length; ++i)
     at.integers[i] = i / length * (*step)[0] + i % length;
   Value cut = e.gather(signal, e.constant(at), 1); // [batch, frames, length, parts]
@@ -151,7 +153,8 @@ LogicalResult importMelWeights(Node &n) {
     double hz = 700 * (std::pow(10, (double(i) * stride + low) / 2595) - 1);
     bin.push_back(int64_t(double(length + 1) * hz / double(rate)));
   }
-  auto matrix = graph::HostTensor::zeros(mlir::RankedTensorType::get({bins, mels}, n.e.f32()));
+  auto matrix =
+      graph::HostTensor::zeros(mlir::RankedTensorType::get({bins, mels}, n.e.f32()));
   for (int64_t m = 0; m < mels; ++m) {
     int64_t left = bin[m], centre = bin[m + 1], right = bin[m + 2];
     auto set = [&](int64_t k, double v) {

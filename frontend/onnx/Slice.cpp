@@ -33,8 +33,8 @@ LogicalResult importSlice(Node &n) {
     axes = operands ? n.ints(3) : n.is("axes");
   if (operands && n.has(4))
     steps = n.ints(4);
-  if (!axes || !steps || axes->size() != starts->size() || ends->size() != starts->size() ||
-      steps->size() != starts->size())
+  if (!axes || !steps || axes->size() != starts->size() ||
+      ends->size() != starts->size() || steps->size() != starts->size())
     return n.fail("starts, ends, axes and steps differ in length or are not known");
   Ints from(rankOf(x), 0), sizes(shapeOf(x)), by(rankOf(x), 1);
   for (size_t i = 0; i < starts->size(); ++i) {
@@ -49,7 +49,8 @@ LogicalResult importSlice(Node &n) {
   return n.out(n.e.slice(x, from, sizes, by));
 }
 
-/// Sizes by attribute or operand, else equal parts (the last may be smaller from opset 18 on).
+/// Sizes by attribute or operand, else equal parts (the last may be smaller from opset 18
+/// on).
 std::optional<Ints> splitSizes(Node &n, int64_t dim) {
   if (n.has(1))
     return n.ints(1);

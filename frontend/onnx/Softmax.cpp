@@ -1,5 +1,6 @@
-// Softmax, LogSoftmax and Hardmax. Up to opset 12 the operand is seen as a matrix: dimensions
-// before `axis` (default 1) are rows, the others one long row; from 13 on it is one axis.
+// Softmax, LogSoftmax and Hardmax. Up to opset 12 the operand is seen as a matrix:
+// dimensions before `axis` (default 1) are rows, the others one long row; from 13 on it
+// is one axis.
 #include "frontend/onnx/OpTable.h"
 
 namespace sluice::frontend {
@@ -28,7 +29,8 @@ template <const char *name> LogicalResult importAlong(Node &n) {
   if (!matrix || *axis == rank - 1)
     return n.out(apply(n.e, name, x, *axis));
   auto shape = shapeOf(x);
-  Ints flat = {elementCount(shape.take_front(*axis)), elementCount(shape.drop_front(*axis))};
+  Ints flat = {elementCount(shape.take_front(*axis)),
+               elementCount(shape.drop_front(*axis))};
   return n.out(n.e.reshape(apply(n.e, name, n.e.reshape(x, flat), 1), shape));
 }
 constexpr char softmax[] = "softmax", logSoftmax[] = "log_softmax", hard[] = "hardmax";

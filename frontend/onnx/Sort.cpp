@@ -11,7 +11,8 @@ struct Top {
   Value values, indices;
 };
 
-/// The rank of each element among its n: how many come before it. n * n comparisons, any k.
+/// The rank of each element among its n: how many come before it. n * n comparisons, any
+/// k.
 Top topByRank(Emitter &e, Value x, int64_t k, bool largest) {
   int64_t last = rankOf(x) - 1, n = dimOf(x, last);
   Ints pairs(shapeOf(x));
@@ -24,8 +25,9 @@ Top topByRank(Emitter &e, Value x, int64_t k, bool largest) {
   Value rank = e.reduce(e.cast(before, e.i64Type()), "sum", {last + 1}, false);
   if (!rank)
     return {};
-  Value place = e.op("scatter_elements", {e.like(rank, 0), rank, e.iota(shapeOf(x), last)},
-                     {e.i64("axis", last)});
+  Value place =
+      e.op("scatter_elements", {e.like(rank, 0), rank, e.iota(shapeOf(x), last)},
+           {e.i64("axis", last)});
   Value indices = e.sliceAxis(place, last, 0, k);
   return {e.op("gather_elements", {x, indices}, {e.i64("axis", last)}), indices};
 }
@@ -37,14 +39,16 @@ Top topBySearch(Emitter &e, Value x, int64_t k, bool largest) {
   Value left = x;
   llvm::SmallVector<Value> indices;
   for (int64_t i = 0; i < k; ++i) {
-    llvm::SmallVector<mlir::NamedAttribute> attributes = {e.i64("axis", last), e.flag("keep")};
+    llvm::SmallVector<mlir::NamedAttribute> attributes = {e.i64("axis", last),
+                                                          e.flag("keep")};
     if (!largest)
       attributes.push_back(e.flag("minimum"));
     Value best = e.op("argmax", {left}, attributes);
     if (!best)
       return {};
     indices.push_back(best);
-    left = e.op("scatter_elements", {left, best, e.splat(shapeOf(best), elementOf(x), worst)},
+    left = e.op("scatter_elements",
+                {left, best, e.splat(shapeOf(best), elementOf(x), worst)},
                 {e.i64("axis", last)});
   }
   Value joined = e.concat(indices, last);
@@ -71,8 +75,10 @@ LogicalResult importTopK(Node &n) {
   Value moved = e.swap(x, *axis, last);
   bool bySearch = isFloat(x) && k <= 16 && size > 64 && k > 0;
   if (!bySearch && size > 4096)
-    return n.fail("k " + llvm::Twine(k) + " of " + llvm::Twine(size) + " is not supported yet");
-  Top top = bySearch ? topBySearch(e, moved, k, largest) : topByRank(e, moved, k, largest);
+    return n.fail("k " + llvm::Twine(k) + " of " + llvm::Twine(size) +
+                  " is not supported yet");
+  Top top =
+      bySearch ? topBySearch(e, moved, k, largest) : topByRank(e, moved, k, largest);
   if (!top.values)
     return failure();
   if (failed(n.out(0, e.swap(top.values, *axis, last))))

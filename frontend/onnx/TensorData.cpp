@@ -18,12 +18,12 @@ struct TypeEntry {
   int unsignedBits;
 };
 constexpr TypeEntry types[] = {
-    {TensorProto::FLOAT, "float", 4, 0},     {TensorProto::UINT8, "uint8", 1, 8},
-    {TensorProto::INT8, "int8", 1, 0},       {TensorProto::UINT16, "uint16", 2, 16},
-    {TensorProto::INT16, "int16", 2, 0},     {TensorProto::INT32, "int32", 4, 0},
-    {TensorProto::INT64, "int64", 8, 0},     {TensorProto::BOOL, "bool", 1, 0},
-    {TensorProto::FLOAT16, "float16", 2, 0}, {TensorProto::DOUBLE, "double", 8, 0},
-    {TensorProto::UINT32, "uint32", 4, 32},  {TensorProto::UINT64, "uint64", 8, 64},
+    {TensorProto::FLOAT, "float", 4, 0},      {TensorProto::UINT8, "uint8", 1, 8},
+    {TensorProto::INT8, "int8", 1, 0},        {TensorProto::UINT16, "uint16", 2, 16},
+    {TensorProto::INT16, "int16", 2, 0},      {TensorProto::INT32, "int32", 4, 0},
+    {TensorProto::INT64, "int64", 8, 0},      {TensorProto::BOOL, "bool", 1, 0},
+    {TensorProto::FLOAT16, "float16", 2, 0},  {TensorProto::DOUBLE, "double", 8, 0},
+    {TensorProto::UINT32, "uint32", 4, 32},   {TensorProto::UINT64, "uint64", 8, 64},
     {TensorProto::BFLOAT16, "bfloat16", 2, 0}};
 
 const TypeEntry *find(int32_t onnxType) {
@@ -39,7 +39,8 @@ template <typename T, typename Field> Bytes copyField(const Field &field) {
   values->reserve(field.size());
   for (auto value : field)
     values->push_back(static_cast<T>(value));
-  return {reinterpret_cast<const char *>(values->data()), values->size() * sizeof(T), values};
+  return {reinterpret_cast<const char *>(values->data()), values->size() * sizeof(T),
+          values};
 }
 
 Bytes typedField(const TensorProto &tensor) {
@@ -81,22 +82,42 @@ double half(uint16_t bits, const llvm::fltSemantics &semantics) {
 
 void setElement(graph::HostTensor &out, int32_t type, const Bytes &bytes, int64_t i) {
   switch (type) {
-  case TensorProto::FLOAT: out.reals[i] = element<float>(bytes, i); break;
-  case TensorProto::DOUBLE: out.reals[i] = element<double>(bytes, i); break;
+  case TensorProto::FLOAT:
+    out.reals[i] = element<float>(bytes, i);
+    break;
+  case TensorProto::DOUBLE:
+    out.reals[i] = element<double>(bytes, i);
+    break;
   case TensorProto::FLOAT16:
     out.reals[i] = half(element<uint16_t>(bytes, i), APFloat::IEEEhalf());
     break;
   case TensorProto::BFLOAT16:
     out.reals[i] = half(element<uint16_t>(bytes, i), APFloat::BFloat());
     break;
-  case TensorProto::INT8: out.integers[i] = element<int8_t>(bytes, i); break;
-  case TensorProto::UINT8: out.integers[i] = element<uint8_t>(bytes, i); break;
-  case TensorProto::BOOL: out.integers[i] = element<uint8_t>(bytes, i) != 0; break;
-  case TensorProto::INT16: out.integers[i] = element<int16_t>(bytes, i); break;
-  case TensorProto::UINT16: out.integers[i] = element<uint16_t>(bytes, i); break;
-  case TensorProto::INT32: out.integers[i] = element<int32_t>(bytes, i); break;
-  case TensorProto::UINT32: out.integers[i] = element<uint32_t>(bytes, i); break;
-  default: out.integers[i] = element<int64_t>(bytes, i); break;
+  case TensorProto::INT8:
+    out.integers[i] = element<int8_t>(bytes, i);
+    break;
+  case TensorProto::UINT8:
+    out.integers[i] = element<uint8_t>(bytes, i);
+    break;
+  case TensorProto::BOOL:
+    out.integers[i] = element<uint8_t>(bytes, i) != 0;
+    break;
+  case TensorProto::INT16:
+    out.integers[i] = element<int16_t>(bytes, i);
+    break;
+  case TensorProto::UINT16:
+    out.integers[i] = element<uint16_t>(bytes, i);
+    break;
+  case TensorProto::INT32:
+    out.integers[i] = element<int32_t>(bytes, i);
+    break;
+  case TensorProto::UINT32:
+    out.integers[i] = element<uint32_t>(bytes, i);
+    break;
+  default:
+    out.integers[i] = element<int64_t>(bytes, i);
+    break;
   }
 }
 
@@ -105,20 +126,30 @@ void setElement(graph::HostTensor &out, int32_t type, const Bytes &bytes, int64_
 Type elementType(MLIRContext *context, int32_t onnxType) {
   Builder b(context);
   switch (onnxType) {
-  case TensorProto::FLOAT: return b.getF32Type();
-  case TensorProto::DOUBLE: return b.getF64Type();
-  case TensorProto::FLOAT16: return b.getF16Type();
-  case TensorProto::BFLOAT16: return b.getBF16Type();
-  case TensorProto::BOOL: return b.getI1Type();
-  case TensorProto::INT8: return b.getIntegerType(8);
-  case TensorProto::INT16: return b.getIntegerType(16);
+  case TensorProto::FLOAT:
+    return b.getF32Type();
+  case TensorProto::DOUBLE:
+    return b.getF64Type();
+  case TensorProto::FLOAT16:
+    return b.getF16Type();
+  case TensorProto::BFLOAT16:
+    return b.getBF16Type();
+  case TensorProto::BOOL:
+    return b.getI1Type();
+  case TensorProto::INT8:
+    return b.getIntegerType(8);
+  case TensorProto::INT16:
+    return b.getIntegerType(16);
   case TensorProto::UINT8:
   case TensorProto::UINT16:
-  case TensorProto::INT32: return b.getI32Type();
+  case TensorProto::INT32:
+    return b.getI32Type();
   case TensorProto::UINT32:
   case TensorProto::UINT64:
-  case TensorProto::INT64: return b.getI64Type();
-  default: return {};
+  case TensorProto::INT64:
+    return b.getI64Type();
+  default:
+    return {};
   }
 }
 std::string onnxTypeName(int32_t onnxType) {
@@ -140,7 +171,8 @@ RankedTensorType TensorReader::type(const TensorProto &tensor, std::string &erro
     error = "tensors of " + onnxTypeName(tensor.data_type()) + " are not supported";
   else if (llvm::any_of(shape, [](int64_t d) { return d < 0; }))
     error = "its shape " + shapeText(shape) + " has a negative dimension";
-  else if (elementCount(shape) > maxElements || static_cast<int64_t>(shape.size()) > maxRank)
+  else if (elementCount(shape) > maxElements ||
+           static_cast<int64_t>(shape.size()) > maxRank)
     error = "its shape " + shapeText(shape) + " passes the limit of 2^36 elements";
   else
     return RankedTensorType::get(shape, element);
@@ -168,8 +200,8 @@ std::optional<Bytes> TensorReader::load(TensorProto &tensor, std::string &error)
   }
   if (static_cast<int64_t>(bytes.size) != size)
     return error = "it holds " + std::to_string(bytes.size) + " bytes, its shape " +
-                   shapeText(type.getShape()) + " of " + onnxTypeName(tensor.data_type()) +
-                   " needs " + std::to_string(size),
+                   shapeText(type.getShape()) + " of " +
+                   onnxTypeName(tensor.data_type()) + " needs " + std::to_string(size),
            std::nullopt;
   return bytes;
 }
@@ -195,9 +227,9 @@ ElementsAttr TensorReader::attribute(TensorProto &tensor, std::string &error) {
   if (sameBytes && static_cast<int64_t>(data->size) >= resourceBytes) {
     ArrayRef<char> range(data->data, data->size);
     AsmResourceBlob blob =
-        aligned ? AsmResourceBlob(range, width,
-                                  [owner = data->owner](void *, size_t, size_t) {},
-                                  /*dataIsMutable=*/false)
+        aligned ? AsmResourceBlob(
+                      range, width, [owner = data->owner](void *, size_t, size_t) {},
+                      /*dataIsMutable=*/false)
                 : HeapAsmResourceBlob::allocateAndCopyWithAlign(range, width, false);
     return DenseResourceElementsAttr::get(type, tensor.name(), std::move(blob));
   }
@@ -205,7 +237,8 @@ ElementsAttr TensorReader::attribute(TensorProto &tensor, std::string &error) {
   return values ? toAttribute(*values) : ElementsAttr();
 }
 
-std::optional<graph::HostTensor> TensorReader::host(TensorProto &tensor, std::string &error) {
+std::optional<graph::HostTensor> TensorReader::host(TensorProto &tensor,
+                                                    std::string &error) {
   auto type = this->type(tensor, error);
   auto data = type ? bytes(tensor, error) : std::nullopt;
   if (!data)

@@ -1,5 +1,6 @@
 #pragma once
-// Tensors stored in an ONNX file: their type here, and their elements, copied at most once.
+// Tensors stored in an ONNX file: their type here, and their elements, copied at most
+// once.
 
 #include "frontend/onnx/Emitter.h"
 #include "frontend/onnx/ModelFile.h"
@@ -8,8 +9,8 @@
 
 namespace sluice::frontend {
 
-/// The element type an ONNX type is computed in; null if it is not supported. Unsigned types
-/// take the next larger signed one that holds them (uint64: i64).
+/// The element type an ONNX type is computed in; null if it is not supported. Unsigned
+/// types take the next larger signed one that holds them (uint64: i64).
 Type elementType(mlir::MLIRContext *context, int32_t onnxType);
 std::string onnxTypeName(int32_t onnxType);
 /// Bits of an unsigned type, 0 for others.
@@ -22,8 +23,8 @@ public:
 
   // Null or nothing on failure; `error` says why.
   mlir::RankedTensorType type(const onnx::TensorProto &tensor, std::string &error);
-  /// Large floating-point tensors become resources that keep the file's bytes alive. Takes the
-  /// elements out of `tensor`.
+  /// Large floating-point tensors become resources that keep the file's bytes alive.
+  /// Takes the elements out of `tensor`.
   mlir::ElementsAttr attribute(onnx::TensorProto &tensor, std::string &error);
   std::optional<graph::HostTensor> host(onnx::TensorProto &tensor, std::string &error);
   /// Bytes as stored (little-endian, row-major).

@@ -10,13 +10,13 @@ struct Window {
   int64_t extent(size_t i) const { return (kernel[i] - 1) * dilations[i] + 1; }
 };
 
-/// Reads kernel_shape (unless `kernel` is given), strides, dilations, pads and auto_pad for an
-/// operand with these spatial dimensions; an error where they make no sense.
+/// Reads kernel_shape (unless `kernel` is given), strides, dilations, pads and auto_pad
+/// for an operand with these spatial dimensions; an error where they make no sense.
 std::optional<Window> readWindow(Node &n, llvm::ArrayRef<int64_t> spatial,
                                  std::optional<Ints> kernel);
 /// Number of positions; with `ceil` also those that start inside and end outside.
-std::optional<Ints> windowOutput(Node &n, const Window &w, llvm::ArrayRef<int64_t> spatial,
-                                 bool ceil);
+std::optional<Ints> windowOutput(Node &n, const Window &w,
+                                 llvm::ArrayRef<int64_t> spatial, bool ceil);
 /// Attributes strides, dilations, pads_begin and pads_end.
 llvm::SmallVector<mlir::NamedAttribute> windowAttributes(Emitter &e, const Window &w);
 

@@ -25,7 +25,8 @@ void expectComposite(const ModelBuilder &builder, const std::string &name,
   auto found = runModel(path, input, {}), decomposed = runModel(path, input, plain);
   ASSERT_EQ(found.error, "");
   ASSERT_EQ(decomposed.error, "");
-  EXPECT_EQ(compare(found.outputs[0].tensor, decomposed.outputs[0].tensor, 1e-5, 1e-6), "");
+  EXPECT_EQ(compare(found.outputs[0].tensor, decomposed.outputs[0].tensor, 1e-5, 1e-6),
+            "");
   std::string expected = "composites: 1 " + name;
   bool noted = false;
   for (const std::string &note : found.report.notes)
@@ -61,8 +62,12 @@ ModelBuilder layerNorm(bool reciprocal) {
   return b;
 }
 
-TEST(Composites, LayerNormByDivision) { expectComposite(layerNorm(false), "layer_norm", {2, 5, 8}); }
-TEST(Composites, LayerNormByReciprocal) { expectComposite(layerNorm(true), "layer_norm", {2, 5, 8}); }
+TEST(Composites, LayerNormByDivision) {
+  expectComposite(layerNorm(false), "layer_norm", {2, 5, 8});
+}
+TEST(Composites, LayerNormByReciprocal) {
+  expectComposite(layerNorm(true), "layer_norm", {2, 5, 8});
+}
 
 TEST(Composites, RmsNorm) {
   ModelBuilder b(13);
@@ -145,7 +150,8 @@ TEST(Composites, ADifferentVarianceIsNotTaken) {
   for (int i = nodes->size() - 1; i > 0 && nodes->Get(i - 1).output(0) != "variance"; --i)
     nodes->SwapElements(i, i - 1);
   (void)mul;
-  auto run = runModel(b.save(), {{"x", realTensor({2, 5, 8}, std::vector<double>(80, 1.0))}}, {});
+  auto run = runModel(b.save(),
+                      {{"x", realTensor({2, 5, 8}, std::vector<double>(80, 1.0))}}, {});
   ASSERT_EQ(run.error, "");
   for (const std::string &note : run.report.notes)
     EXPECT_EQ(note.find("composites"), std::string::npos) << note;

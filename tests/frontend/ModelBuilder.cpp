@@ -8,7 +8,8 @@ namespace sluice::test {
 
 std::string scratchFolder() {
   static const std::string folder = [] {
-    std::string path = testing::TempDir() + "sluice-frontend-" + std::to_string(::getpid());
+    std::string path =
+        testing::TempDir() + "sluice-frontend-" + std::to_string(::getpid());
     std::filesystem::remove_all(path);
     std::filesystem::create_directories(path);
     return path;

@@ -20,7 +20,8 @@ public:
   /// Elements 0.1, 0.2, ... unless given.
   onnx::TensorProto &weight(const std::string &name, const std::vector<int64_t> &dims,
                             std::vector<float> values = {});
-  onnx::TensorProto &integers(const std::string &name, const std::vector<int64_t> &values);
+  onnx::TensorProto &integers(const std::string &name,
+                              const std::vector<int64_t> &values);
   onnx::NodeProto &node(const std::string &op, const std::vector<std::string> &inputs,
                         const std::vector<std::string> &outputs);
   /// Path of the file.

@@ -75,8 +75,9 @@ HostTensor realTensor(std::vector<int64_t> shape, std::vector<double> values) {
 }
 
 std::vector<double> numbers(const HostTensor &tensor) {
-  return tensor.isReal() ? tensor.reals
-                         : std::vector<double>(tensor.integers.begin(), tensor.integers.end());
+  return tensor.isReal()
+             ? tensor.reals
+             : std::vector<double>(tensor.integers.begin(), tensor.integers.end());
 }
 
 static std::string text(const std::vector<int64_t> &shape) {
@@ -93,8 +94,8 @@ std::string compare(const HostTensor &actual, const HostTensor &expected, double
       continue;
     if (a[i] == b[i] || std::abs(a[i] - b[i]) <= atol + rtol * std::abs(b[i]))
       continue;
-    return "element " + std::to_string(i) + " is " + std::to_string(a[i]) + ", expected " +
-           std::to_string(b[i]);
+    return "element " + std::to_string(i) + " is " + std::to_string(a[i]) +
+           ", expected " + std::to_string(b[i]);
   }
   return "";
 }

@@ -33,8 +33,8 @@ graph::HostTensor realTensor(std::vector<int64_t> shape, std::vector<double> val
 /// The elements as numbers of either kind.
 std::vector<double> numbers(const graph::HostTensor &tensor);
 
-/// Whether |a - b| <= atol + rtol |b| everywhere (NaN equals NaN), and shapes agree; else why
-/// not.
+/// Whether |a - b| <= atol + rtol |b| everywhere (NaN equals NaN), and shapes agree; else
+/// why not.
 std::string compare(const graph::HostTensor &actual, const graph::HostTensor &expected,
                     double rtol, double atol);
 

@@ -14,10 +14,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string shared(const std::string &path) { return std::string(SLUICE_SHARED) + "/" + path; }
+std::string shared(const std::string &path) {
+  return std::string(SLUICE_SHARED) + "/" + path;
+}
 
-#define NEED(path)                                                                          \
-  if (!fs::exists(shared(path)))                                                            \
+#define NEED(path)                                                                       \
+  if (!fs::exists(shared(path)))                                                         \
   GTEST_SKIP() << "no " << shared(path)
 
 struct ModelCase {
@@ -63,7 +65,11 @@ const ModelCase modelCases[] = {
     {"onnxruntime-go/example_lora.onnx", {}, {}, nullptr},
     {"onnxruntime-go/sklearn_randomforest.onnx", {{"X", {1, 4}}}, {}, "not trainable"},
     {"seizureguard/base_pat_02.onnx", {{"input", {4, 18, 1024}}}, {}, nullptr, 310702},
-    {"seizureguard/base_pat_02_fp32.onnx", {{"input", {4, 18, 1024}}}, {}, nullptr, 310702},
+    {"seizureguard/base_pat_02_fp32.onnx",
+     {{"input", {4, 18, 1024}}},
+     {},
+     nullptr,
+     310702},
     {"seizureguard/eval_model.onnx", {{"input", {4, 18, 1024}}}, {}, nullptr},
     {"seizureguard/inference.onnx", {{"input", {4, 18, 1024}}}, {}, nullptr, 310702},
     {"seizureguard/optimizer_model.onnx", {}, {}, "AdamWOptimizer"},
@@ -96,7 +102,8 @@ TEST_P(Models, ImportsOrSaysWhyNot) {
   options.shapes = c.shapes;
   options.values = c.values;
   ImportReport report;
-  auto module = importOnnx(context(), shared(std::string("models/") + c.path), options, report);
+  auto module =
+      importOnnx(context(), shared(std::string("models/") + c.path), options, report);
   std::string problems;
   for (const std::string &problem : report.problems())
     problems += problem + "\n";
@@ -135,14 +142,16 @@ std::vector<std::pair<int, std::vector<double>>> mnistImages() {
 }
 
 /// Correct answers of a model on the 100 images, all in one batch.
-int mnistAccuracy(const std::string &model, const std::string &input, double mean, double scale) {
+int mnistAccuracy(const std::string &model, const std::string &input, double mean,
+                  double scale) {
   auto images = mnistImages();
   std::vector<double> pixels;
   for (auto &[label, image] : images)
     for (double pixel : image)
       pixels.push_back(float((pixel - mean) / scale));
-  auto run = runModel(shared("models/" + model),
-                      {{input, realTensor({int64_t(images.size()), 1, 28, 28}, pixels)}}, {});
+  auto run =
+      runModel(shared("models/" + model),
+               {{input, realTensor({int64_t(images.size()), 1, 28, 28}, pixels)}}, {});
   EXPECT_EQ(run.error, "");
   if (!run.error.empty())
     return -1;
@@ -156,7 +165,8 @@ int mnistAccuracy(const std::string &model, const std::string &input, double mea
 
 TEST(Accuracy, BurnMnist) {
   NEED("models/burn-onnx/mnist.onnx");
-  EXPECT_EQ(mnistAccuracy("burn-onnx/mnist.onnx", "input.1", 255 * 0.1307, 255 * 0.3081), 100);
+  EXPECT_EQ(mnistAccuracy("burn-onnx/mnist.onnx", "input.1", 255 * 0.1307, 255 * 0.3081),
+            100);
 }
 TEST(Accuracy, CntkMnistOfIr3) {
   NEED("models/wonnx/opt-mnist.onnx");
@@ -166,7 +176,8 @@ TEST(Accuracy, CntkMnistOfIr3) {
 std::vector<double> wave(int64_t count, double scale) {
   std::vector<double> values;
   for (int64_t i = 0; i < count; ++i)
-    values.push_back(float(scale * std::sin(0.05 * double(i)) + scale / 2 * std::sin(0.31 * double(i))));
+    values.push_back(float(scale * std::sin(0.05 * double(i)) +
+                           scale / 2 * std::sin(0.31 * double(i))));
   return values;
 }
 
@@ -176,15 +187,18 @@ TEST(SileroVad, ExportsAgree) {
   std::vector<NamedTensor> inputs = {{"input", realTensor({1, 576}, wave(576, 0.3))},
                                      {"state", realTensor({2, 1, 128}, wave(256, 0.1))}};
   std::vector<RunResult> runs;
-  for (const char *name : {"silero_vad.onnx", "silero_vad_16k_op15.onnx", "silero_vad_op18_ifless.onnx"}) {
+  for (const char *name :
+       {"silero_vad.onnx", "silero_vad_16k_op15.onnx", "silero_vad_op18_ifless.onnx"}) {
     ImportOptions options;
     options.values["sr"] = {16000};
-    runs.push_back(runModel(shared(std::string("models/silero-vad/") + name), inputs, options));
+    runs.push_back(
+        runModel(shared(std::string("models/silero-vad/") + name), inputs, options));
     ASSERT_EQ(runs.back().error, "") << name;
   }
   for (size_t i = 1; i < runs.size(); ++i)
     for (size_t k = 0; k < 2; ++k)
-      EXPECT_EQ(compare(runs[i].outputs[k].tensor, runs[0].outputs[k].tensor, 0, 1e-4), "");
+      EXPECT_EQ(compare(runs[i].outputs[k].tensor, runs[0].outputs[k].tensor, 0, 1e-4),
+                "");
 }
 
 TEST(Magika, GivesProbabilities) {
@@ -195,7 +209,8 @@ TEST(Magika, GivesProbabilities) {
   std::string text = "#include <stdio.h>\nint main(void) { return 0; }\n";
   for (int i = 0; i < 1024; ++i)
     bytes.integers.push_back(i < int(text.size()) ? text[i] : 256);
-  auto run = runModel(shared("models/magika/magika_fast_v2_1.onnx"), {{"bytes", bytes}}, {});
+  auto run =
+      runModel(shared("models/magika/magika_fast_v2_1.onnx"), {{"bytes", bytes}}, {});
   ASSERT_EQ(run.error, "");
   double sum = 0;
   for (double p : run.outputs[0].tensor.reals)
@@ -207,7 +222,8 @@ TEST(Magika, GivesProbabilities) {
 TEST(ZeroElements, OutputOfSizeZero) {
   NEED("models/onnxruntime-go/example_0_dim_output.onnx");
   std::string path = shared("models/onnxruntime-go/example_0_dim_output.onnx");
-  std::vector<NamedTensor> input = {{"x", realTensor({2, 8}, std::vector<double>(16, 0.0))}};
+  std::vector<NamedTensor> input = {
+      {"x", realTensor({2, 8}, std::vector<double>(16, 0.0))}};
   auto open = runModel(path, input, {});
   EXPECT_NE(open.error.find("depends on data"), std::string::npos) << open.error;
   ImportOptions options;

@@ -1,6 +1,6 @@
-// Damaged files are refused or imported, never a crash, a hang or memory without bound. Most
-// mutations of raw bytes end in the parser, so others change numbers inside a parsed model.
-// More of them: --gtest_shuffle --gtest_repeat=N.
+// Damaged files are refused or imported, never a crash, a hang or memory without bound.
+// Most mutations of raw bytes end in the parser, so others change numbers inside a parsed
+// model. More of them: --gtest_shuffle --gtest_repeat=N.
 #include "tests/frontend/ModelBuilder.h"
 #include "tests/frontend/ModelRunner.h"
 
@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 
 std::vector<std::string> seeds() {
   std::vector<std::string> paths;
-  for (const char *root : {"/usr/share/libonnx-testdata/data/node", SLUICE_SHARED "/models/burn-onnx"}) {
+  for (const char *root :
+       {"/usr/share/libonnx-testdata/data/node", SLUICE_SHARED "/models/burn-onnx"}) {
     if (!fs::is_directory(root))
       continue;
     for (const auto &entry : fs::recursive_directory_iterator(root))
@@ -43,8 +44,21 @@ void importBytes(const std::string &bytes) {
 }
 
 int64_t oddNumber(std::mt19937 &random) {
-  static const int64_t numbers[] = {0, 1, -1, 2, -2, 3, 7, 64, 1000, -1000, 1 << 20,
-                                    int64_t(1) << 31, int64_t(1) << 40, INT64_MAX, INT64_MIN};
+  static const int64_t numbers[] = {0,
+                                    1,
+                                    -1,
+                                    2,
+                                    -2,
+                                    3,
+                                    7,
+                                    64,
+                                    1000,
+                                    -1000,
+                                    1 << 20,
+                                    int64_t(1) << 31,
+                                    int64_t(1) << 40,
+                                    INT64_MAX,
+                                    INT64_MIN};
   return numbers[random() % std::size(numbers)];
 }
 
@@ -64,20 +78,23 @@ void mutate(onnx::GraphProto &graph, std::mt19937 &random) {
     auto *type = graph.mutable_input(pick(graph.input_size()))->mutable_type();
     auto *shape = type->mutable_tensor_type()->mutable_shape();
     if (shape->dim_size() > 0)
-      shape->mutable_dim(pick(shape->dim_size()))->set_dim_value(oddNumber(random) % 4096);
+      shape->mutable_dim(pick(shape->dim_size()))
+          ->set_dim_value(oddNumber(random) % 4096);
     return;
   }
   if (graph.node_size() == 0)
     return;
   auto *node = graph.mutable_node(pick(graph.node_size()));
   if (what == 2 && node->input_size() > 0)
-    return node->set_input(pick(node->input_size()),
-                           graph.input_size() ? graph.input(pick(graph.input_size())).name() : "");
+    return node->set_input(
+        pick(node->input_size()),
+        graph.input_size() ? graph.input(pick(graph.input_size())).name() : "");
   if (what == 3)
     return node->mutable_input()->DeleteSubrange(0, pick(node->input_size() + 1));
   if (what == 4) {
-    static const char *ops[] = {"Reshape", "Conv", "Gather", "Slice", "LSTM",   "Resize", "Loop",
-                                "MaxPool", "Gemm", "Einsum", "Pad", "ScatterND", "TopK",  "Split"};
+    static const char *ops[] = {"Reshape", "Conv",      "Gather",  "Slice", "LSTM",
+                                "Resize",  "Loop",      "MaxPool", "Gemm",  "Einsum",
+                                "Pad",     "ScatterND", "TopK",    "Split"};
     return node->set_op_type(ops[pick(std::size(ops))]);
   }
   for (auto &attribute : *node->mutable_attribute()) {

@@ -35,7 +35,8 @@ std::string outOfScope(const onnx::ModelProto &model) {
     if (node.domain() == "ai.onnx.preview.training")
       return "optimizer or gradient operator " + node.op_type();
     for (const char *word : {"Sequence", "Optional"})
-      if (node.op_type().find(word) != std::string::npos && node.op_type() != "ReverseSequence")
+      if (node.op_type().find(word) != std::string::npos &&
+          node.op_type() != "ReverseSequence")
         return "sequences or optionals";
   }
   for (const auto &info : model.graph().input())
@@ -52,7 +53,8 @@ struct Vector {
 };
 /// Old vectors hold bfloat16 as the bits of uint16.
 void decodeBfloat(const onnx::ValueInfoProto &info, graph::HostTensor &tensor) {
-  if (info.type().tensor_type().elem_type() != onnx::TensorProto::BFLOAT16 || tensor.isReal())
+  if (info.type().tensor_type().elem_type() != onnx::TensorProto::BFLOAT16 ||
+      tensor.isReal())
     return;
   for (int64_t bits : tensor.integers) {
     uint32_t word = static_cast<uint32_t>(bits) << 16;
@@ -106,7 +108,8 @@ Outcome check(const fs::path &folder) {
     return {true, false, "the model cannot be read"};
   if (outcome.reason = outOfScope(model); !outcome.reason.empty())
     return outcome.inScope = false, outcome;
-  for (int set = 0; fs::exists(folder / ("test_data_set_" + std::to_string(set))); ++set) {
+  for (int set = 0; fs::exists(folder / ("test_data_set_" + std::to_string(set)));
+       ++set) {
     fs::path data = folder / ("test_data_set_" + std::to_string(set));
     Vector vector;
     if (!readVector(data, model.graph(), vector))
@@ -126,7 +129,8 @@ Outcome check(const fs::path &folder) {
       return {true, false, run.error};
     for (size_t i = 0; i < run.outputs.size(); ++i) {
       std::string name;
-      auto expected = readTensor((data / ("output_" + std::to_string(i) + ".pb")).string(), name);
+      auto expected =
+          readTensor((data / ("output_" + std::to_string(i) + ".pb")).string(), name);
       if (!expected.elementType)
         return {true, false, "the expected output cannot be read"};
       decodeBfloat(model.graph().output(i), expected);
@@ -172,8 +176,8 @@ int main(int argc, char **argv) {
     if (outcome.passed)
       list << name << "\n";
     else
-      std::cout << (outcome.inScope ? "FAIL  " : "OUT   ") << name << ": " << outcome.reason
-                << "\n";
+      std::cout << (outcome.inScope ? "FAIL  " : "OUT   ") << name << ": "
+                << outcome.reason << "\n";
   }
   std::cout << outcomes.size() << " vectors, " << inScope << " in scope, " << passed
             << " pass\n";
