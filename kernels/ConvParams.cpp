@@ -89,8 +89,31 @@ int64_t convWeightGradUnits(const ConvWeightGradParams &p) {
 }
 
 int64_t convWeightGradWorkerBytes(const ConvWeightGradParams &p) {
-  int64_t rows = roundUp(std::min(p.unitRows, p.g.m / p.g.groups), gemm::kTileRows);
-  return 2 * kPanelBytes + rows * gemm::kBlockK * 4;
+  int64_t rows = std::min(p.unitRows, p.g.m / p.g.groups);
+  int64_t image = convWeightGradImageFloats(p);
+  if (image < 0)
+    return 2 * kPanelBytes + roundUp(rows, gemm::kTileRows) * gemm::kBlockK * 4;
+  return ((p.unitCols + gemm::kBlockK) * roundUp(rows, gemm::kTileCols) + image) * 4;
+}
+
+int64_t convWeightGradImageFloats(const ConvWeightGradParams &p) {
+  const ConvGeometry &g = p.g;
+  int64_t outputs = volume(g.out), taps = volume(g.kernel);
+  if (p.unitCols > 256 || outputs == 0)
+    return -1;
+  bool inPlace = true;
+  double plane = 1;
+  for (int d = 0; d < 3; ++d) {
+    int64_t size = (g.out[d] - 1) * g.stride[d] + (g.kernel[d] - 1) * g.dilation[d] + 1;
+    inPlace &= g.pad[d] == 0 && size <= g.in[d];
+    plane *= static_cast<double>(size);
+  }
+  if (inPlace)
+    return 0;
+  int64_t channels = std::min(g.c / g.groups, (p.unitCols - 2 + taps) / taps + 1);
+  int64_t images = (gemm::kBlockK - 2 + outputs) / outputs + 1;
+  double floats = plane * static_cast<double>(channels * images);
+  return floats <= (1 << 18) ? static_cast<int64_t>(floats) : -1;
 }
 
 int64_t convPartialBytes(const ConvWeightGradParams &p) {

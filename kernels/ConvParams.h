@@ -71,6 +71,10 @@ int64_t convPartialBytes(const ConvWeightGradParams &p);
 int64_t convForwardImageFloats(const ConvGeometry &g);
 int64_t convInputGradImageFloats(const ConvGeometry &g);
 
+/// The same for the images a block of 256 outputs may touch, by one unit; -1 where they
+/// are gathered.
+int64_t convWeightGradImageFloats(const ConvWeightGradParams &p);
+
 /// Depthwise kernels apply: groups == c and m a multiple of c.
 bool canBeDepthwise(const ConvGeometry &g);
 /// They are what to launch: they apply and groups are too small to fill the tiles of a

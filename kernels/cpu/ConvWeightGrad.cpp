@@ -1,44 +1,31 @@
 // Gradient of a convolution in its weights: dw[m][(c, tap)] = sum over (image, o) of
-// dy[m][o] * x gathered. The sum runs over images and positions as one sequence, in
-// blocks of 256.
+// dy[m][o] * x at o shifted by the tap. The sum runs over images and outputs as one
+// sequence, in blocks of 256: one chain a block, blocks in order.
 
-#include "kernels/cpu/Im2col.h"
 #include "kernels/cpu/Kernels.h"
+#include "kernels/cpu/WeightGradTile.h"
 
 namespace sluice::SLUICE_LEVEL {
 namespace {
 
 SLUICE_INLINE int64_t volume(const int64_t (&d)[3]) { return d[0] * d[1] * d[2]; }
 
-struct Block {
+/// Rows [row, row + rows) and columns [col, col + cols) of dw of one group, summed over
+/// one slice of images.
+struct Unit {
   const ConvGeometry &g;
   const Gather &gather;
   const float *x, *dy; ///< first channel of the group, first image of the slice
-  int64_t positions;   ///< images of the slice * outputs of a plane
+  int64_t images;
   int64_t outSize, inSize;
-  int64_t row, rows, col, cols; ///< of dw within the group
-  float *dw;                    ///< of the group
+  int64_t row, rows, col, cols;
+  float *dw; ///< of the group
   int64_t dwRow;
-  float *packedA, *packedB, *gathered;
+  float *workspace;
+  bool shifted; ///< the workspace has room for images with pads
 
-  void run() const {
-    if (positions == 0)
-      for (int64_t i = 0; i < rows; ++i)
-        zeroFloats(dw + (row + i) * dwRow + col, cols);
-    for (int64_t q = 0; q < positions; q += gemm::kBlockK) {
-      int64_t kc = least(gemm::kBlockK, positions - q);
-      packOutputs(q, kc);
-      for (int64_t j = 0; j < cols; j += kTileCols) {
-        int64_t width = least(kTileCols, cols - j);
-        packInputs(q, kc, col + j, width);
-        for (int64_t i = 0; i < rows; i += kTileRows)
-          tile(least(kTileRows, rows - i), width, kc, packedA + i * kc, packedB,
-               kTileCols, dw + (row + i) * dwRow + col + j, dwRow, 1, q > 0);
-      }
-    }
-  }
+  int64_t positions() const { return images * outSize; }
 
-private:
   /// Calls body(image, first output, count, offset in the block) for the images of
   /// positions [q, q + kc).
   template <typename Body> void forEachImage(int64_t q, int64_t kc, Body body) const {
@@ -49,28 +36,149 @@ private:
       at += count;
     }
   }
+};
 
+/// A product of packed outputs and gathered inputs, for images too large to keep with
+/// pads.
+class GatheredProduct {
+public:
+  explicit GatheredProduct(const Unit &u)
+      : u(u), packedB(u.workspace), gathered(packedB + gemm::kBlockK * kTileCols),
+        packedA(gathered + gemm::kBlockK * kTileCols) {}
+
+  void run() const {
+    for (int64_t q = 0; q < u.positions(); q += gemm::kBlockK) {
+      int64_t kc = least(gemm::kBlockK, u.positions() - q);
+      packOutputs(q, kc);
+      for (int64_t j = 0; j < u.cols; j += kTileCols) {
+        int64_t width = least(kTileCols, u.cols - j);
+        packInputs(q, kc, u.col + j, width);
+        for (int64_t i = 0; i < u.rows; i += kTileRows)
+          tile(least(kTileRows, u.rows - i), width, kc, packedA + i * kc, packedB,
+               kTileCols, u.dw + (u.row + i) * u.dwRow + u.col + j, u.dwRow, 1, q > 0);
+      }
+    }
+  }
+
+private:
   void packOutputs(int64_t q, int64_t kc) const {
-    forEachImage(q, kc, [&](int64_t image, int64_t o, int64_t count, int64_t at) {
-      const float *from = dy + (image * g.m + row) * outSize + o;
-      for (int64_t i = 0; i < rows; i += kTileRows)
-        packPanel<kTileRows>(from + i * outSize, outSize, 1, least(kTileRows, rows - i),
-                             count, packedA + i * kc + at * kTileRows);
+    u.forEachImage(q, kc, [&](int64_t image, int64_t o, int64_t count, int64_t at) {
+      const float *from = u.dy + (image * u.g.m + u.row) * u.outSize + o;
+      for (int64_t i = 0; i < u.rows; i += kTileRows)
+        packPanel<kTileRows>(from + i * u.outSize, u.outSize, 1,
+                             least(kTileRows, u.rows - i), count,
+                             packedA + i * kc + at * kTileRows);
     });
   }
 
   void packInputs(int64_t q, int64_t kc, int64_t first, int64_t width) const {
     Run runs[gemm::kBlockK];
-    forEachImage(q, kc, [&](int64_t image, int64_t o, int64_t count, int64_t at) {
-      int64_t n = cutRuns(gather, o, count, runs);
-      RowCursor cursor(gather, x + image * g.c * inSize, first);
+    u.forEachImage(q, kc, [&](int64_t image, int64_t o, int64_t count, int64_t at) {
+      int64_t n = cutRuns(u.gather, o, count, runs);
+      RowCursor cursor(u.gather, u.x + image * u.g.c * u.inSize, first);
       for (int64_t j = 0; j < width; ++j, cursor.next())
-        gatherRow(gather, cursor.plane, cursor.offset, runs, n,
+        gatherRow(u.gather, cursor.plane, cursor.offset, runs, n,
                   gathered + j * gemm::kBlockK + at);
     });
     packPanel<kTileCols>(gathered, gemm::kBlockK, 1, width, kc, packedB);
   }
+
+  const Unit &u;
+  float *packedB, *gathered, *packedA;
 };
+
+/// dw transposed, [cols][rows], from x in place and dy transposed.
+class ShiftedProduct {
+public:
+  ShiftedProduct(const Unit &u, const ShiftedImage &s)
+      : u(u), s(s), firstChannel(u.col / u.gather.taps()),
+        channels((u.col + u.cols - 1) / u.gather.taps() + 1 - firstChannel),
+        width(ceilDiv(u.rows, kTileCols) * kTileCols), sums(u.workspace),
+        outputs(sums + u.cols * width), padded(outputs + gemm::kBlockK * width) {}
+
+  void run() const {
+    int64_t shifts[kMaxCols];
+    shiftsOfRows(u.gather, s, u.col % u.gather.taps(), u.cols, shifts);
+    for (int64_t q = 0, ready = 0; q < u.positions(); q += gemm::kBlockK) {
+      int64_t kc = least(gemm::kBlockK, u.positions() - q);
+      for (int64_t last = (q + kc - 1) / u.outSize; !s.inPlace && ready <= last; ++ready)
+        copyWithPads(u.gather, s, channelsOf(ready), channels, padded + slot(ready));
+      transposeOutputs(q, kc);
+      Segment segments[gemm::kBlockK];
+      int64_t count = cutSegments(q, kc, segments);
+      for (int64_t i = 0; i < width; i += kTileCols)
+        for (int64_t j = 0; j < u.cols; j += kGradRows)
+          block(i, j, shifts + j, segments, count, q > 0);
+    }
+    for (int64_t i = 0; i < u.rows; ++i)
+      for (int64_t j = 0; j < u.cols; ++j)
+        u.dw[(u.row + i) * u.dwRow + u.col + j] = sums[j * width + i];
+  }
+
+  static constexpr int64_t kMaxCols = 256;
+
+private:
+  const float *channelsOf(int64_t image) const {
+    return u.x + (image * u.g.c + firstChannel) * u.inSize;
+  }
+  /// Where an image with pads stands among as many as a block may touch.
+  int64_t slot(int64_t image) const {
+    return image % imagesPerBlock(u.outSize) * channels * s.plane();
+  }
+  static int64_t imagesPerBlock(int64_t outSize) {
+    return (gemm::kBlockK - 2 + outSize) / outSize + 1;
+  }
+
+  /// outputs[panel of 32 channels][position][32].
+  void transposeOutputs(int64_t q, int64_t kc) const {
+    u.forEachImage(q, kc, [&](int64_t image, int64_t o, int64_t count, int64_t at) {
+      const float *from = u.dy + (image * u.g.m + u.row) * u.outSize + o;
+      for (int64_t i = 0; i < u.rows; i += kTileCols)
+        packPanel<kTileCols>(from + i * u.outSize, u.outSize, 1,
+                             least(kTileCols, u.rows - i), count,
+                             outputs + i * gemm::kBlockK + at * kTileCols);
+    });
+  }
+
+  int64_t cutSegments(int64_t q, int64_t kc, Segment *segments) const {
+    int64_t n = 0;
+    u.forEachImage(q, kc, [&](int64_t image, int64_t o, int64_t count, int64_t) {
+      int64_t base = s.inPlace ? channelsOf(image) - u.x : slot(image);
+      for (int64_t end = o + count; o < end;) {
+        int64_t run = least(end - o, u.g.out[2] - o % u.g.out[2]);
+        segments[n++] = {base + paddedOffset(u.g, s, o), run};
+        o += run;
+      }
+    });
+    return n;
+  }
+
+  void block(int64_t i, int64_t j, const int64_t *shifts, const Segment *segments,
+             int64_t count, bool accumulate) const {
+    const float *x = s.inPlace ? u.x : padded, *dy = outputs + i * gemm::kBlockK;
+    for (int64_t c = 0; c < kTileCols; c += kRegisterCols)
+      kGradTiles[least(kGradRows, u.cols - j)](x, shifts, u.g.stride[2], segments, count,
+                                               dy + c, sums + j * width + i + c, width,
+                                               accumulate);
+  }
+
+  const Unit &u;
+  const ShiftedImage &s;
+  int64_t firstChannel, channels, width;
+  float *sums, *outputs, *padded;
+};
+
+void runUnit(const Unit &u) {
+  if (u.positions() == 0 || u.cols == 0) {
+    for (int64_t i = 0; i < u.rows; ++i)
+      zeroFloats(u.dw + (u.row + i) * u.dwRow + u.col, u.cols);
+    return;
+  }
+  if (!u.shifted)
+    return GatheredProduct(u).run();
+  ShiftedImage s = paddedImage(u.g);
+  ShiftedProduct(u, s).run();
+}
 
 } // namespace
 
@@ -86,29 +194,17 @@ void convWeightGrad(void *const *buffers, const int64_t *params, int64_t begin,
   int64_t cg = g.c / g.groups, mg = g.m / g.groups, cols = cg * volume(g.kernel);
   int64_t inSize = volume(g.in), outSize = volume(g.out);
   int64_t rowBlocks = ceilDiv(mg, p.unitRows), colBlocks = ceilDiv(cols, p.unitCols);
+  bool shifted = convWeightGradImageFloats(p) >= 0;
   for (int64_t u = begin; u < end; ++u) {
     int64_t col = u % colBlocks * p.unitCols,
             row = u / colBlocks % rowBlocks * p.unitRows;
     int64_t group = u / colBlocks / rowBlocks % g.groups;
     int64_t slice = u / colBlocks / rowBlocks / g.groups, image = slice * p.sliceImages;
-    int64_t images = least(p.sliceImages, g.n - image);
-    Block{g,
-          gather,
-          x + (image * g.c + group * cg) * inSize,
-          dy + (image * g.m + group * mg) * outSize,
-          images * outSize,
-          outSize,
-          inSize,
-          row,
-          least(p.unitRows, mg - row),
-          col,
-          least(p.unitCols, cols - col),
-          partial + (slice * g.m + group * mg) * cols,
-          cols,
-          workspace + 2 * gemm::kBlockK * kTileCols,
-          workspace,
-          workspace + gemm::kBlockK * kTileCols}
-        .run();
+    runUnit({g, gather, x + (image * g.c + group * cg) * inSize,
+             dy + (image * g.m + group * mg) * outSize, least(p.sliceImages, g.n - image),
+             outSize, inSize, row, least(p.unitRows, mg - row), col,
+             least(p.unitCols, cols - col), partial + (slice * g.m + group * mg) * cols,
+             cols, workspace, shifted});
   }
 }
 

@@ -55,6 +55,7 @@ static inline void copyWithPads(const Gather &g, const ShiftedImage &s,
                                 const float *source, int64_t channels, float *to) {
   const Axis &a2 = g.axis[2];
   int64_t first = most(0, s.low[2]), end = least(s.size[2], a2.source + s.low[2]);
+  first = least(first, s.size[2]);
   end = most(first, end);
   for (int64_t c = 0; c < channels; ++c, source += g.sourceSize())
     for (int64_t i0 = 0; i0 < s.size[0]; ++i0)

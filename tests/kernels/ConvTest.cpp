@@ -91,10 +91,14 @@ void checkInputGrad(const ConvGeometry &g, const Data &d) {
 void checkWeightGrad(const ConvGeometry &g, const Data &d) {
   std::vector<double> expected(d.w.size());
   reference::convWeightGrad(g, d.x.data(), d.dy.data(), expected.data());
-  ConvWeightGradParams planned = planConvWeightGrad(g), sliced = planned;
+  ConvWeightGradParams planned = planConvWeightGrad(g), sliced = planned,
+                       gathered = planned;
   sliced.sliceImages = 1, sliced.slices = std::max<int64_t>(1, g.n);
   sliced.unitRows = 5, sliced.unitCols = 11;
-  for (const ConvWeightGradParams &p : {planned, sliced}) {
+  gathered.unitCols = 320; // too many for images kept with pads
+  EXPECT_LT(convWeightGradImageFloats(gathered), 0);
+  std::vector<Bytes> results;
+  for (const ConvWeightGradParams &p : {planned, gathered, sliced}) {
     auto partial = runEverywhere(
         {"conv_weight_grad_f32",
          packParams(p),
@@ -106,7 +110,9 @@ void checkWeightGrad(const ConvGeometry &g, const Data &d) {
     auto dw = runEverywhere(
         {"sum_slices_f32", packParams(sum), sumSlicesUnits(sum), {partial, before}})[1];
     expectNear(expected, before, dw, kTolerance * 4);
+    results.push_back(dw);
   }
+  EXPECT_EQ(results[0], results[1]) << "gathered differs";
 }
 
 void checkAll(const ConvGeometry &g) {
@@ -142,6 +148,15 @@ TEST(Conv, OneAndThreeDimensions) {
 
 TEST(Conv, ManyChannelsCrossBlocks) {
   checkAll(geometry(2, 40, 30, 1, {{6, 3, 1, 1, 1, 1}, {7, 3, 1, 1, 1, 1}}));
+}
+
+TEST(Conv, PadsBeyondTheKernel) {
+  checkAll(geometry(2, 70, 3, 1, {{3, 1, 1, 1, 5, 4}, {2, 1, 1, 1, 3, 6}}));
+  checkAll(geometry(1, 20, 3, 1, {{1, 2, 1, 1, 7, 0}, {4, 2, 1, 2, 0, 9}}));
+}
+
+TEST(Conv, ImagesTooLargeToKeep) {
+  checkAll(geometry(1, 3, 2, 1, {{300, 5, 1, 1, 2, 2}, {400, 5, 1, 1, 2, 2}}));
 }
 
 TEST(Conv, EmptyAndTiny) {
