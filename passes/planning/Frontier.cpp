@@ -1,0 +1,117 @@
+#include "passes/planning/Frontier.h"
+
+#include "passes/planning/RecomputeLevels.h"
+#include "passes/planning/RecomputePlanner.h"
+
+#include <algorithm>
+
+namespace sluice {
+
+struct Frontier::Planner {
+  RecomputeProblem problem;
+  RecomputeGraph graph;
+  std::unique_ptr<RecomputeBound> bound;
+  std::vector<ParetoPlans::Plan> plans; // as the members
+};
+
+Frontier::Frontier() : planner(std::make_unique<Planner>()) {}
+Frontier::Frontier(Frontier &&) = default;
+Frontier::~Frontier() = default;
+
+namespace {
+
+/// From many levels to one run again to none: each only where it can still gain.
+ParetoPlans findPlans(const RecomputeGraph &graph, const FrontierOptions &options) {
+  ParetoPlans plans;
+  if (graph.firstBackward == graph.opCount) {
+    ScheduleSimulator simulator(graph);
+    std::vector<char> all(graph.valueCount, 1);
+    plans.add({simulator.simulateKept(all),
+               std::vector<bool>(all.begin(), all.end()),
+               {},
+               "keep everything"});
+    return plans;
+  }
+  RecomputeCut boundary(graph, graph.firstBackward, RecomputeCut::Purpose::Plan);
+  RecomputePlanner planner(graph, boundary, plans);
+  planner.keepEverything();
+  int64_t most = plans.all().rbegin()->first, least = structuralMinimum(graph);
+  planner.enumerate(options.exactLimit);
+  for (int32_t i = 0; i <= options.targets; ++i)
+    planner.planFor(most - (most - least) * i / std::max(1, options.targets));
+  int64_t once = plans.all().begin()->first;
+  RecomputeLevels(graph, options.segments, options.slots)
+      .addPlans(std::min(most, once + (most - once) / 8), plans);
+  return plans;
+}
+
+} // namespace
+
+Frontier Frontier::build(const RecomputeProblem &problem,
+                         const FrontierOptions &options) {
+  Frontier frontier;
+  Planner &planner = *frontier.planner;
+  planner.problem = problem;
+  planner.graph = RecomputeGraph::build(problem, frontier.message);
+  if (!frontier.message.empty())
+    return frontier;
+  planner.bound = std::make_unique<RecomputeBound>(planner.graph, options.boundInstants);
+  ParetoPlans plans = findPlans(planner.graph, options);
+  for (const auto &[bytes, plan] : plans.all()) {
+    frontier.list.push_back({bytes, plan.cost.timeUs, plan.method});
+    planner.plans.push_back(plan);
+  }
+  return frontier;
+}
+
+int64_t Frontier::structuralMinimumBytes() const {
+  return list.empty() ? 0 : structuralMinimum(planner->graph);
+}
+
+RecomputeSolution Frontier::plan(size_t member) const {
+  const ParetoPlans::Plan &plan = planner->plans[member];
+  ScheduleSimulator simulator(planner->graph);
+  RecomputeSolution solution;
+  if (plan.kept.empty())
+    solution = simulator.solutionOf(plan.sequence);
+  else
+    solution = simulator.solutionOf(
+        simulator.sequenceFor(std::vector<char>(plan.kept.begin(), plan.kept.end())));
+  solution.method = plan.method;
+  return solution;
+}
+
+RecomputeSolution Frontier::planForBudget(int64_t budgetBytes) const {
+  RecomputeSolution failed;
+  failed.error = message;
+  if (list.empty())
+    return failed;
+  auto behind = std::upper_bound(list.begin(), list.end(), budgetBytes,
+                                 [](int64_t bytes, const FrontierMember &member) {
+                                   return bytes < member.peakBytes;
+                                 });
+  if (behind != list.begin())
+    return plan(size_t(behind - list.begin()) - 1);
+  RecomputeSolution smallest = plan(0);
+  failed.error = "a budget of " + std::to_string(budgetBytes) +
+                 " bytes is too small; the smallest that can be met is " +
+                 std::to_string(smallest.peakBytes) + ", filled by";
+  std::vector<int32_t> live = liveAtPeak(planner->problem, smallest);
+  for (size_t i = 0; i < std::min<size_t>(live.size(), 4); ++i)
+    failed.error += std::string(i ? "," : "") + " value " + std::to_string(live[i]) +
+                    " (" + std::to_string(planner->graph.size[live[i]]) + ")";
+  if (live.size() > 4)
+    failed.error += " and " + std::to_string(live.size() - 4) + " more";
+  return failed;
+}
+
+double Frontier::lowerBoundUs(int64_t budgetBytes) const {
+  return planner->bound ? planner->bound->timeUs(budgetBytes) : 0;
+}
+
+RecomputeCertificate Frontier::certificate(int64_t budgetBytes) const {
+  return planner->bound ? planner->bound->certificate(budgetBytes)
+                        : RecomputeCertificate();
+}
+
+} // namespace sluice

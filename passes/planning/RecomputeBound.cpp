@@ -1,0 +1,64 @@
+#include "passes/planning/RecomputeBound.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sluice {
+
+RecomputeBound::RecomputeBound(const RecomputeGraph &graph, int32_t instants)
+    : graph(graph) {
+  if (graph.firstBackward == graph.opCount)
+    return;
+  positions.push_back(graph.firstBackward);
+  int32_t backward = graph.opCount - graph.firstBackward;
+  std::vector<int32_t> others;
+  for (int32_t i = 1; i <= instants / 2; ++i)
+    others.push_back(graph.firstBackward +
+                     int32_t(int64_t(backward - 1) * i / std::max(1, instants / 2)));
+  std::vector<int64_t> bytes = unavoidableBytes(graph);
+  std::vector<int32_t> order;
+  for (int32_t o = graph.firstBackward + 1; o < graph.opCount; ++o)
+    order.push_back(o);
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return bytes[a] != bytes[b] ? bytes[a] > bytes[b] : a < b;
+  });
+  order.resize(std::min<size_t>(order.size(), size_t(instants - instants / 2)));
+  others.insert(others.end(), order.begin(), order.end());
+  std::sort(others.begin(), others.end());
+  others.erase(std::unique(others.begin(), others.end()), others.end());
+  for (int32_t o : others)
+    if (o != graph.firstBackward)
+      positions.push_back(o);
+}
+
+RecomputeCut &RecomputeBound::cutAt(size_t position) {
+  std::unique_ptr<RecomputeCut> &cut = cuts[position];
+  if (!cut)
+    cut = std::make_unique<RecomputeCut>(graph, positions[position]);
+  return *cut;
+}
+
+double RecomputeBound::timeUs(int64_t budgetBytes) {
+  return certificate(budgetBytes).boundUs;
+}
+
+RecomputeCertificate RecomputeBound::certificate(int64_t budgetBytes) {
+  RecomputeCertificate best;
+  best.budgetBytes = budgetBytes;
+  best.boundUs = graph.onceUs;
+  double bestUs = 0;
+  for (size_t i = 0; i < positions.size(); ++i) {
+    RecomputeCut &cut = cutAt(i);
+    int64_t resident = budgetBytes - cut.fixedBytes();
+    if (resident < cut.leastBytes())
+      return cut.certificate(budgetBytes);
+    double us = cut.boundUs(resident);
+    if (us <= bestUs)
+      continue;
+    bestUs = us;
+    best = cut.certificate(budgetBytes);
+  }
+  return best;
+}
+
+} // namespace sluice

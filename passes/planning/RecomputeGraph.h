@@ -1,0 +1,57 @@
+#pragma once
+// A RecomputeProblem in flat arrays, checked once.
+
+#include "passes/planning/Recompute.h"
+
+#include <span>
+
+namespace sluice {
+
+/// Lists of indices, one per row, without repeats within a row.
+class IndexRows {
+public:
+  void addRow(const std::vector<int32_t> &row);
+  std::span<const int32_t> operator[](int32_t row) const {
+    return {items.data() + begins[row], items.data() + begins[row + 1]};
+  }
+
+private:
+  std::vector<int32_t> begins{0}, items;
+};
+
+struct RecomputeGraph {
+  int32_t opCount = 0, valueCount = 0;
+  int32_t firstBackward = 0; ///< operations before it are the forward part
+  IndexRows inputs, outputs; ///< by operation
+  IndexRows readers;         ///< by value, ascending
+  std::vector<double> cost;
+  std::vector<int64_t> workspace, size; ///< size by value, rounded to the alignment
+  std::vector<int32_t> producer;        ///< by value, -1 for preexisting ones
+  std::vector<char> preexisting, liveAtEnd;
+  std::vector<char> rerun; ///< by operation: may run again
+  double onceUs = 0;
+
+  /// Sets `error` when the problem is malformed.
+  static RecomputeGraph build(const RecomputeProblem &problem, std::string &error);
+
+  bool isForward(int32_t op) const { return op < firstBackward; }
+  bool isForwardValue(int32_t value) const {
+    return producer[value] >= 0 && producer[value] < firstBackward;
+  }
+  /// Read by the backward part, or an output of the step.
+  bool neededAfterForward(int32_t value) const {
+    return liveAtEnd[value] ||
+           (!readers[value].empty() && readers[value].back() >= firstBackward);
+  }
+};
+
+/// Bytes that every schedule holds while `op` runs: what it touches, and what operations
+/// behind it read but no schedule can produce again. For a backward operation these are
+/// results of backward operations and preexisting values; kept forward values come on
+/// top.
+std::vector<int64_t> unavoidableBytes(const RecomputeGraph &graph);
+
+/// The smallest budget that is not ruled out: no schedule has a lower peak.
+int64_t structuralMinimum(const RecomputeGraph &graph);
+
+} // namespace sluice
