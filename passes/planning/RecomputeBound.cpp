@@ -6,7 +6,7 @@
 namespace sluice {
 
 RecomputeBound::RecomputeBound(const RecomputeGraph &graph, int32_t instants)
-    : graph(graph) {
+    : graph(graph), minimum(structuralMinimum(graph)) {
   if (graph.firstBackward == graph.opCount)
     return;
   positions.push_back(graph.firstBackward);
@@ -38,6 +38,18 @@ RecomputeCut &RecomputeBound::cutAt(size_t position) {
   return *cut;
 }
 
+RecomputeCertificate RecomputeBound::tooSmall(int64_t budgetBytes) const {
+  if (minimum.value < 0 && !graph.isForward(minimum.op))
+    return RecomputeCut(graph, minimum.op).certificate(budgetBytes);
+  RecomputeCertificate proof;
+  proof.budgetBytes = budgetBytes;
+  proof.boundUs = INFINITY;
+  proof.infeasible = true;
+  proof.position = minimum.op;
+  proof.value = minimum.value;
+  return proof;
+}
+
 double RecomputeBound::timeUs(int64_t budgetBytes) {
   return certificate(budgetBytes).boundUs;
 }
@@ -46,6 +58,8 @@ RecomputeCertificate RecomputeBound::certificate(int64_t budgetBytes) {
   RecomputeCertificate best;
   best.budgetBytes = budgetBytes;
   best.boundUs = graph.onceUs;
+  if (budgetBytes < minimum.bytes)
+    return tooSmall(budgetBytes);
   double bestUs = 0;
   for (size_t i = 0; i < positions.size(); ++i) {
     RecomputeCut &cut = cutAt(i);

@@ -22,8 +22,10 @@ public:
 
 private:
   RecomputeCut &cutAt(size_t position);
+  RecomputeCertificate tooSmall(int64_t budgetBytes) const;
 
   const RecomputeGraph &graph;
+  StructuralMinimum minimum;
   std::vector<int32_t> positions;
   std::map<size_t, std::unique_ptr<RecomputeCut>> cuts; // built when first asked
 };

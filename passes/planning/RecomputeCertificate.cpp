@@ -50,26 +50,68 @@ public:
   int32_t first = 0;           // backward operation
 };
 
-/// Bytes for forward values beside what any schedule holds while `position` runs.
-int64_t freeBytes(const StepFacts &facts, const RecomputeCertificate &proof) {
+int64_t sumOf(const StepFacts &facts, const std::set<int32_t> &values) {
+  int64_t bytes = 0;
+  for (int32_t v : values)
+    bytes += facts.bytes(v);
+  return bytes;
+}
+
+/// What backward operations before `o` computed, or exists from the start, and operations
+/// from `o` on read.
+std::set<int32_t> passing(const StepFacts &facts, int32_t o) {
   const auto &problem = facts.problem;
-  const auto &op = problem.ops[proof.position];
-  std::set<int32_t> held(op.inputs.begin(), op.inputs.end());
-  held.insert(op.outputs.begin(), op.outputs.end());
+  std::set<int32_t> values;
   auto hold = [&](int32_t v) {
-    if (!facts.forward(v) && facts.writer[v] < proof.position)
-      held.insert(v);
+    if (!facts.forward(v) && facts.writer[v] < o)
+      values.insert(v);
   };
-  for (size_t o = size_t(proof.position) + 1; o < problem.ops.size(); ++o)
-    for (int32_t v : problem.ops[o].inputs)
+  for (size_t k = size_t(o); k < problem.ops.size(); ++k)
+    for (int32_t v : problem.ops[k].inputs)
       hold(v);
   for (size_t v = 0; v < problem.values.size(); ++v)
     if (problem.values[v].liveAtEnd)
       hold(int32_t(v));
-  int64_t bytes = proof.budgetBytes - facts.workspace(proof.position);
-  for (int32_t v : held)
-    bytes -= facts.bytes(v);
-  return bytes;
+  return values;
+}
+
+std::set<int32_t> touched(const StepFacts &facts, int32_t o) {
+  const auto &op = facts.problem.ops[o];
+  std::set<int32_t> values(op.inputs.begin(), op.inputs.end());
+  values.insert(op.outputs.begin(), op.outputs.end());
+  return values;
+}
+
+/// Bytes for forward values beside what any schedule holds while `position` runs.
+int64_t freeBytes(const StepFacts &facts, const RecomputeCertificate &proof) {
+  std::set<int32_t> held = touched(facts, proof.position);
+  held.merge(passing(facts, proof.position));
+  return proof.budgetBytes - facts.workspace(proof.position) - sumOf(facts, held);
+}
+
+/// No backward operation up to the position has an instant in front of it at which the
+/// value can be computed and from which it can stay.
+bool hasNoInstant(const StepFacts &facts, const RecomputeCertificate &proof) {
+  const auto &reads = facts.problem.ops[proof.position].inputs;
+  int32_t v = proof.value, writer = facts.writer[v];
+  if (!facts.forward(v) || std::count(reads.begin(), reads.end(), v) == 0)
+    return false;
+  for (int32_t o = proof.position;; --o) {
+    // Computed in front of o?
+    std::set<int32_t> live = touched(facts, writer);
+    if (o > facts.first)
+      live.merge(passing(facts, o));
+    if (sumOf(facts, live) + facts.workspace(writer) <= proof.budgetBytes)
+      return false;
+    if (o == facts.first)
+      return true;
+    // No: then it is resident while the operation before o runs.
+    live = touched(facts, o - 1);
+    live.merge(passing(facts, o - 1));
+    live.insert(v);
+    if (sumOf(facts, live) + facts.workspace(o - 1) > proof.budgetBytes)
+      return true;
+  }
 }
 
 /// What the operations behind the position read of forward values, the position's own
@@ -201,6 +243,20 @@ private:
   long double sum = 0;
 };
 
+std::string checkTooSmall(const StepFacts &facts, const RecomputeCertificate &proof) {
+  if (proof.value >= int32_t(facts.writer.size()))
+    return "value " + std::to_string(proof.value) + " does not exist";
+  if (proof.value >= 0) {
+    bool proved = !facts.forwardOp(proof.position) && hasNoInstant(facts, proof);
+    return proved ? ""
+                  : "value " + std::to_string(proof.value) +
+                        " can be computed within the budget";
+  }
+  int64_t bytes =
+      sumOf(facts, touched(facts, proof.position)) + facts.workspace(proof.position);
+  return bytes > proof.budgetBytes ? "" : "what the operation touches fits the budget";
+}
+
 } // namespace
 
 std::string checkCertificate(const RecomputeProblem &problem,
@@ -211,7 +267,11 @@ std::string checkCertificate(const RecomputeProblem &problem,
     bool trivial = !proof.infeasible && proof.boundUs <= once + tolerance;
     return trivial ? "" : "the bound is above once, but nothing proves it";
   }
-  if (proof.position < facts.first || proof.position >= int32_t(problem.ops.size()))
+  if (proof.position >= int32_t(problem.ops.size()))
+    return "the position is not an operation";
+  if (proof.infeasible && (proof.value >= 0 || facts.forwardOp(proof.position)))
+    return checkTooSmall(facts, proof);
+  if (facts.forwardOp(proof.position))
     return "the position is not a backward operation";
   if (!(proof.price >= 0) || !(proof.unitUs > 0) || !std::isfinite(proof.price))
     return "the price or the unit is not a positive number";

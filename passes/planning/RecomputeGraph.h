@@ -51,7 +51,13 @@ struct RecomputeGraph {
 /// top.
 std::vector<int64_t> unavoidableBytes(const RecomputeGraph &graph);
 
-/// The smallest budget that is not ruled out: no schedule has a lower peak.
-int64_t structuralMinimum(const RecomputeGraph &graph);
+/// A budget below which no schedule exists, and why: what `op` touches does not fit; or,
+/// with a value, there is no instant to compute the value for its reader `op`: in front
+/// of each operation that it could be kept through, its own computation does not fit.
+struct StructuralMinimum {
+  int64_t bytes = 0;
+  int32_t op = -1, value = -1;
+};
+StructuralMinimum structuralMinimum(const RecomputeGraph &graph);
 
 } // namespace sluice
