@@ -27,18 +27,30 @@ ConvGeometry mirrored(const ConvGeometry &g) {
   return r;
 }
 
-/// sums[i] = fma(weight, x[i * stride], sums[i]) for i inside.
-SLUICE_INLINE void addRow(float weight, const float *x, int64_t stride, Range inside,
-                          float *sums) {
-  if (stride == 1) {
-    for (int64_t i = inside.low / kLanes * kLanes; i < inside.high; i += kLanes) {
-      Mask m = lanes(inside.low - i, inside.high - i);
-      store(sums + i, fma(splat(weight), load(x + i, m), load(sums + i), m));
-    }
-    return;
-  }
-  for (int64_t i = inside.low; i < inside.high; ++i)
-    sums[i] = __builtin_fmaf(weight, x[i * stride], sums[i]);
+/// As many outputs of a row as are summed in registers.
+constexpr int64_t kSlide = 4 * kLanes;
+
+/// y = sums over channels j < count (x planes `xPlane` apart) and kernel positions k of
+/// weightOf(j, k) * x.
+template <typename WeightOf>
+SLUICE_INLINE void slide(const ConvGeometry &g, const Block &b, const float *x,
+                         int64_t xPlane, int64_t count, WeightOf weightOf, float *y) {
+  Vec sums[4] = {zero(), zero(), zero(), zero()};
+  for (int64_t j = 0; j < count; ++j)
+    forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
+      const float *from = x + j * xPlane + start;
+      Vec weight = splat(weightOf(j, k));
+#pragma GCC unroll 4
+      for (int64_t v = 0; v < 4; ++v)
+        if (v * kLanes < b.count) {
+          Mask m = lanes(inside.low - v * kLanes, inside.high - v * kLanes);
+          sums[v] = fma(weight, load(from + v * kLanes, m), sums[v], m);
+        }
+    });
+#pragma GCC unroll 4
+  for (int64_t v = 0; v < 4; ++v)
+    if (v * kLanes < b.count)
+      store(y + v * kLanes, sums[v], lanes(0, b.count - v * kLanes));
 }
 
 /// sums[i % 16] = fma(x[i * stride], dy[i], sums[i % 16]) for i inside, in order.
@@ -69,13 +81,19 @@ void depthwiseForward(void *const *buffers, const int64_t *params, int64_t begin
     auto *x = static_cast<const float *>(buffers[0]) + (u / g.m * g.c + c) * inSize;
     auto *w = static_cast<const float *>(buffers[1]) + m * taps;
     auto *y = static_cast<float *>(buffers[2]) + u * outSize;
-    forEachBlock(g, [&](const Block &b) {
-      alignas(64) float sums[kWindowBlock] = {};
-      forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
-        addRow(w[k], x + start, g.stride[2], inside, sums);
+    if (g.stride[2] == 1)
+      forEachBlock<kSlide>(g, [&](const Block &b) {
+        slide(g, b, x, 0, 1, [&](int64_t, int64_t k) { return w[k]; }, y + b.index);
       });
-      std::memcpy(y + b.index, sums, b.count * sizeof(float));
-    });
+    else
+      forEachBlock(g, [&](const Block &b) {
+        alignas(64) float sums[kWindowBlock] = {};
+        forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
+          for (int64_t i = inside.low; i < inside.high; ++i)
+            sums[i] = __builtin_fmaf(w[k], x[start + i * g.stride[2]], sums[i]);
+        });
+        std::memcpy(y + b.index, sums, b.count * sizeof(float));
+      });
   }
 }
 
@@ -94,13 +112,12 @@ void depthwiseInputGrad(void *const *buffers, const int64_t *params, int64_t beg
                (u / g.c * g.m + u % g.c * per) * outSize;
     auto *w = static_cast<const float *>(buffers[1]) + u % g.c * per * taps;
     if (slides) {
-      forEachBlock(back, [&](const Block &b) {
-        alignas(64) float sums[kWindowBlock] = {};
-        for (int64_t j = 0; j < per; ++j)
-          forEachPosition(back, b, [&](int64_t k, int64_t start, Range inside) {
-            addRow(w[j * taps + taps - 1 - k], dy + j * outSize + start, 1, inside, sums);
-          });
-        std::memcpy(dx + b.index, sums, b.count * sizeof(float));
+      forEachBlock<kSlide>(back, [&](const Block &b) {
+        // Positions of `back` count from the last of g.
+        slide(
+            back, b, dy, outSize, per,
+            [&](int64_t j, int64_t k) { return w[j * taps + taps - 1 - k]; },
+            dx + b.index);
       });
       continue;
     }

@@ -31,6 +31,7 @@ SLUICE_INLINE Mask lanes(int64_t low, int64_t high) {
 }
 /// Touches no memory of other lanes; they are 0.
 SLUICE_INLINE Vec load(const float *p, Mask m) { return _mm512_maskz_loadu_ps(m, p); }
+SLUICE_INLINE void store(float *p, Vec v, Mask m) { _mm512_mask_storeu_ps(p, m, v); }
 /// Other lanes keep c.
 SLUICE_INLINE Vec fma(Vec a, Vec b, Vec c, Mask m) {
   return _mm512_mask3_fmadd_ps(a, b, c, m);
@@ -54,6 +55,7 @@ SLUICE_INLINE Mask lanes(int64_t low, int64_t high) {
                              _mm256_cmpgt_epi32(clip(high), lane));
 }
 SLUICE_INLINE Vec load(const float *p, Mask m) { return _mm256_maskload_ps(p, m); }
+SLUICE_INLINE void store(float *p, Vec v, Mask m) { _mm256_maskstore_ps(p, m, v); }
 SLUICE_INLINE Vec fma(Vec a, Vec b, Vec c, Mask m) {
   return _mm256_blendv_ps(c, _mm256_fmadd_ps(a, b, c), _mm256_castsi256_ps(m));
 }

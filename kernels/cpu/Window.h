@@ -49,12 +49,12 @@ struct Block {
   int64_t index;                    ///< of the first output within its plane
 };
 
-template <typename G, typename Body>
+template <int64_t Width = kWindowBlock, typename G, typename Body>
 SLUICE_INLINE void forEachBlock(const G &g, Body body) {
   for (int64_t o0 = 0; o0 < g.out[0]; ++o0)
     for (int64_t o1 = 0; o1 < g.out[1]; ++o1)
-      for (int64_t o2 = 0; o2 < g.out[2]; o2 += kWindowBlock)
-        body(Block{o0, o1, o2, least(kWindowBlock, g.out[2] - o2),
+      for (int64_t o2 = 0; o2 < g.out[2]; o2 += Width)
+        body(Block{o0, o1, o2, least(Width, g.out[2] - o2),
                    (o0 * g.out[1] + o1) * g.out[2] + o2});
 }
 
