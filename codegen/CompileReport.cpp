@@ -130,8 +130,10 @@ void reportPlan(ModuleOp module, CompileReport &report) {
   reportMemory(module, report);
   reportTime(module, report);
   report.kernels = llvm::range_size(module.getOps<plan::KernelOp>());
-  bool trains = llvm::any_of(module.getOps<plan::StateOp>(),
-                             [](plan::StateOp state) { return state.getTrainable(); });
+  bool trains =
+      llvm::any_of(module.getOps<plan::ProgramOp>(), [](plan::ProgramOp program) {
+        return program.getEntry() == "step" || program.getEntry() == "update";
+      });
   if (trains)
     addNote(module, "memory", trainingLine(module));
   std::string categories;

@@ -69,6 +69,10 @@ private:
           usedElsewhere(stage, in))
         continue;
       ranges[from].last = ranges[to].last;
+      if (to.getCategory() == "gradients") {
+        from.setCategoryAttr(to.getCategoryAttr());
+        from.setLabelAttr(to.getLabelAttr());
+      }
       to.getBuffer().replaceAllUsesWith(in);
       to.erase();
     }

@@ -16,11 +16,25 @@ constexpr size_t maxOperands = 32;
 /// matter.
 constexpr int64_t enoughUnits = 8, smallElements = 32768;
 
-/// Repeating it costs less than a trip through memory: nothing is computed, or only one
-/// number.
+int64_t elementsOf(Value value) { return graph::tensorType(value).getNumElements(); }
+
+/// Operations on single numbers behind `op`, itself included; stops counting at `limit`.
+int64_t scalarWork(Operation *op, int64_t limit) {
+  if (!isa_and_nonnull<graph::Elementwise>(op) || elementsOf(op->getResult(0)) != 1)
+    return 0;
+  int64_t work = 1;
+  for (Value operand : op->getOperands())
+    if (work < limit)
+      work += scalarWork(operand.getDefiningOp(), limit - work);
+  return work;
+}
+
+/// Repeating it costs less than a trip through memory: nothing is computed, or only few
+/// numbers.
 bool isFree(Operation *op) {
-  if (isa<graph::Elementwise>(op))
-    return graph::tensorType(op->getResult(0)).getNumElements() == 1;
+  constexpr int64_t fewNumbers = 6;
+  if (isa<graph::Elementwise>(op) && elementsOf(op->getResult(0)) == 1)
+    return scalarWork(op, fewNumbers) < fewNumbers;
   if (auto constant = dyn_cast<graph::ConstantOp>(op))
     return constant.getValue().isSplat();
   return isa<graph::BroadcastOp, graph::IotaOp>(op);
@@ -28,6 +42,47 @@ bool isFree(Operation *op) {
 
 bool mayJoin(Operation *op) {
   return isa<graph::Elementwise, graph::ReduceOp, graph::RandomUniformOp>(op);
+}
+
+/// The value whose elements an operand repeats or renames.
+Value behindViews(Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (!isa<graph::BroadcastOp, graph::ReshapeOp>(op))
+      break;
+    value = op->getOperand(0);
+  }
+  return value;
+}
+
+/// True if some operation that is no part of a region reads the value, so that it is in
+/// memory in any case.
+bool isStored(Value value) {
+  return llvm::any_of(value.getUsers(), [](Operation *user) {
+    return !mayJoin(user) && !isFree(user) && !isa<graph::ReshapeOp>(user);
+  });
+}
+
+/// Cheap arithmetic on one large operand: reading that instead of the result costs no
+/// more, and the result need not be stored from the forward to the backward pass.
+bool isCheapToRepeat(Operation *op) {
+  auto elementwise = dyn_cast<graph::Elementwise>(op);
+  if (!elementwise || elementwise.isExpensive())
+    return false;
+  constexpr int64_t small = 16; // one element for so many of the result
+  auto type = graph::tensorType(op->getResult(0));
+  llvm::SmallPtrSet<Value, 2> large;
+  for (Value operand : op->getOperands()) {
+    Value source = behindViews(operand);
+    if (!isa_and_nonnull<graph::ConstantOp, graph::IotaOp>(source.getDefiningOp()) &&
+        elementsOf(source) * small > type.getNumElements())
+      large.insert(source);
+  }
+  if (large.size() != 1)
+    return false;
+  Value source = *large.begin();
+  bool smaller =
+      type.getElementTypeBitWidth() < graph::tensorType(source).getElementTypeBitWidth();
+  return !smaller || isStored(source);
 }
 
 } // namespace
@@ -53,7 +108,9 @@ void RegionClusters::add(Operation *op, bool fuse) {
   bool view = isa<graph::ReshapeOp>(op);
   if (fuse ? isFree(op) || view : isConstant && isFree(op))
     cloneIntoUsers(op);
-  if (op->use_empty() && (isFree(op) || view)) {
+  if (fuse && isCheapToRepeat(op) && isReadByFewClusters(op))
+    cloneIntoUsers(op);
+  if (op->use_empty() && (mayJoin(op) || isFree(op) || view)) {
     op->erase();
     return;
   }
@@ -63,6 +120,14 @@ void RegionClusters::add(Operation *op, bool fuse) {
   if (fuse && (joinOnlyUser(op) || joinFirstUser(op)))
     return;
   startCluster(op);
+}
+
+/// All users are regions, more than one but not many.
+bool RegionClusters::isReadByFewClusters(Operation *op) const {
+  constexpr size_t many = 4;
+  size_t users = userClusters(op).size();
+  return users > 1 && users <= many &&
+         llvm::all_of(op->getUsers(), [&](Operation *user) { return clusterOf(user); });
 }
 
 /// One clone for each cluster that reads the result and can hold it.
@@ -131,8 +196,12 @@ bool RegionClusters::joinOnlyUser(Operation *op) {
 }
 
 bool RegionClusters::joinFirstUser(Operation *op) {
+  // A single number stands between two regions; with one of them it would wait for what
+  // it does not need.
+  bool number = isa<graph::Elementwise>(op) && elementsOf(op->getResult(0)) == 1;
   for (Cluster *cluster : userClusters(op))
-    if (!wouldCycle(op, *cluster) && tryJoin(op, *cluster))
+    if (!(number && cluster->elements > 1) && !wouldCycle(op, *cluster) &&
+        tryJoin(op, *cluster))
       return true;
   return false;
 }

@@ -32,6 +32,7 @@ private:
   Cluster *clusterOf(mlir::Operation *op) const { return clusters.lookup(op); }
   void add(mlir::Operation *op, bool fuse);
   void cloneIntoUsers(mlir::Operation *op);
+  bool isReadByFewClusters(mlir::Operation *op) const;
   bool tryJoin(mlir::Operation *op, Cluster &cluster);
   bool joinOnlyUser(mlir::Operation *op);
   bool joinFirstUser(mlir::Operation *op);

@@ -99,6 +99,10 @@ TEST(EndToEnd, CnnWithBatchNormAndDropout) {
   expectTrainsLikeInterpreter(models::cnn, classification(), 4, 1e-4);
 }
 
+TEST(EndToEnd, Embedding) {
+  expectTrainsLikeInterpreter(models::embedding, classification(), 4);
+}
+
 TEST(EndToEnd, ClipsTheGlobalNorm) {
   TrainingSpec spec = classification();
   spec.clip.kind = "global_norm";
@@ -145,7 +149,8 @@ TEST_P(Bits, DoNotDependOnFusion) {
   EXPECT_EQ(fused, trainedBits(*GetParam(), false, 2, FeatureLevel::V4));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Bits, testing::Values(&models::mlp, &models::cnn));
+INSTANTIATE_TEST_SUITE_P(Models, Bits,
+                         testing::Values(&models::mlp, &models::cnn, &models::embedding));
 
 TEST(Compile, TwiceGivesTheSameBytes) {
   PlanFolder folder;
