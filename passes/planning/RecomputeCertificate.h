@@ -16,11 +16,11 @@ struct RecomputeCertificate {
   double boundUs = 0;      ///< on the time of the whole step
   bool infeasible = false; ///< the budget is below what `position` alone needs
   int32_t position = -1;   ///< -1: only that every operation runs once
-  int32_t value = -1; ///< if infeasible, without a flow: `position` reads the value, but
-                      ///< there is no instant to compute it; -1 at a forward operation:
-                      ///< what that touches does not fit
-  double price = 0;   ///< microseconds per byte
-  double unitUs = 1;  ///< microseconds per unit of flow
+  int32_t value = -1;      ///< if infeasible, without a flow: `position` reads the value,
+                           ///< and each way to have it then needs more; -1 at a forward
+                           ///< operation: what that touches does not fit
+  double price = 0;        ///< microseconds per byte
+  double unitUs = 1;       ///< microseconds per unit of flow
   struct Save {
     int32_t value;
     int64_t flow; ///< from A(value) to R(its producer)

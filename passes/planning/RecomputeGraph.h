@@ -52,8 +52,8 @@ struct RecomputeGraph {
 std::vector<int64_t> unavoidableBytes(const RecomputeGraph &graph);
 
 /// A budget below which no schedule exists, and why: what `op` touches does not fit; or,
-/// with a value, there is no instant to compute the value for its reader `op`: in front
-/// of each operation that it could be kept through, its own computation does not fit.
+/// with a value, each way to have that value when `op` reads it passes an instant at
+/// which more is live.
 struct StructuralMinimum {
   int64_t bytes = 0;
   int32_t op = -1, value = -1;

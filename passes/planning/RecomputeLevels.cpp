@@ -15,90 +15,102 @@ RecomputeLevels::RecomputeLevels(const RecomputeGraph &graph, int32_t maxSegment
   findLeast();
 }
 
+int64_t RecomputeLevels::bytesOfMove(int32_t i, int32_t j, int16_t choice) const {
+  int64_t gradients = chain.gradientBytes[j];
+  if (choice == leaf)
+    return std::max(bytes.leafForward(j) + gradients, bytes.backward(j));
+  if (choice > 0) {
+    int64_t run = bytes.forward(i, choice) + gradients;
+    if (choice + 1 < j)
+      return run;
+    // The border is only held while the last segment runs.
+    return std::max({run, bytes.border(i, j - 1) + bytes.leafForward(j) + gradients,
+                     bytes.backward(j) + bytes.readBetween(i, j)});
+  }
+  int32_t k = retainAtZero - choice;
+  return std::max({bytes.forward(i, k - 1) + gradients,
+                   bytes.border(i, k - 1) + bytes.retainingForward(k) + gradients,
+                   bytes.backward(k) + bytes.readBetween(i, k)});
+}
+
+RecomputeLevels::Move RecomputeLevels::moveOf(int32_t i, int32_t j,
+                                              int16_t choice) const {
+  Move move;
+  move.needed = bytesOfMove(i, j, choice);
+  if (choice == leaf) {
+    move.runTo = j;
+    move.phase = j;
+  } else if (choice > 0 && choice + 1 == j) {
+    move.runTo = j;
+    move.phase = j;
+    move.again = choice;
+  } else if (choice > 0) {
+    move.runTo = move.rest = move.again = choice;
+    move.held = bytes.border(i, choice);
+  } else {
+    int32_t k = retainAtZero - choice;
+    move.runTo = move.rest = move.phase = k;
+    move.again = k - 1 > i ? k - 1 : none;
+    move.held = bytes.border(i, k) + bytes.retained(k) - bytes.border(k - 1, k) +
+                bytes.readBetween(i, k);
+  }
+  return move;
+}
+
+template <typename Visit>
+void RecomputeLevels::forEachChoice(int32_t i, int32_t j, Visit visit) const {
+  if (j == i + 1) {
+    visit(leaf);
+    return;
+  }
+  for (int32_t k = i + 1; k < j; ++k) {
+    visit(int16_t(retainAtZero - k));
+    visit(int16_t(k));
+  }
+}
+
 void RecomputeLevels::findLeast() {
   size_t rows = size_t(chain.count) + 1;
   least.assign(rows * rows, std::numeric_limits<int64_t>::max());
   leastChoice.assign(rows * rows, none);
+  auto leastOf = [&](int32_t i, int32_t j) {
+    int64_t &best = least[pairIndex(i, j)];
+    forEachChoice(i, j, [&](int16_t choice) {
+      Move move = moveOf(i, j, choice);
+      int64_t needed = move.needed;
+      if (move.rest != none)
+        needed = std::max(needed, move.held + least[pairIndex(move.rest, j)]);
+      if (move.again != none)
+        needed = std::max(needed, least[pairIndex(i, move.again)]);
+      if (needed < best) {
+        best = needed;
+        leastChoice[pairIndex(i, j)] = choice;
+      }
+    });
+  };
   for (int32_t length = 1; length <= chain.count; ++length)
     for (int32_t i = 0; i + length <= chain.count; ++i)
       leastOf(i, i + length);
 }
 
-int64_t RecomputeLevels::leafBytes(int32_t segment) const {
-  return std::max(bytes.leafForward(segment) + chain.gradientBytes[segment],
-                  bytes.backward(segment));
-}
-
-/// Of a split in front of the last segment: the border is only held while that runs.
-int64_t RecomputeLevels::lastBytes(int32_t from, int32_t segment) const {
-  return std::max(bytes.border(from, segment - 1) + bytes.leafForward(segment) +
-                      chain.gradientBytes[segment],
-                  bytes.backward(segment) + bytes.readBetween(from, segment));
-}
-
-void RecomputeLevels::leastOf(int32_t i, int32_t j) {
-  int64_t &best = least[pairIndex(i, j)];
-  int16_t &choice = leastChoice[pairIndex(i, j)];
-  if (j == i + 1) {
-    best = leafBytes(j);
-    choice = leaf;
-    return;
-  }
-  int64_t retaining = bytes.retainingForward(i + 1) + chain.gradientBytes[j];
-  best = std::max({retaining, bytes.retained(i + 1) + least[pairIndex(i + 1, j)],
-                   bytes.backward(i + 1)});
-  choice = retain;
-  for (int32_t k = i + 1; k < j; ++k) {
-    int64_t needed =
-        std::max({bytes.forward(i, k) + chain.gradientBytes[j],
-                  bytes.border(i, k) + least[pairIndex(k, j)], least[pairIndex(i, k)]});
-    if (needed < best) {
-      best = needed;
-      choice = int16_t(k);
-    }
-  }
-}
-
-/// Offers a choice to all slots of a pair; `needed` bytes must be there beside what the
-/// entries that it uses state.
-void RecomputeLevels::relax(Table &table, int32_t i, int32_t j, int16_t choice,
-                            int64_t needed) const {
-  auto ceil = [&](int64_t amount) { return (amount + table.unit - 1) / table.unit; };
+/// Offers a choice to all slots of a pair.
+void RecomputeLevels::relax(Table &table, int32_t i, int32_t j, int16_t choice) const {
+  Move move = moveOf(i, j, choice);
   auto row = [&](int32_t from, int32_t to) {
     return table.us.data() + pairIndex(from, to) * size_t(slots);
   };
-  float *target = row(i, j);
+  int64_t held = table.slotsOf(move.held);
+  int64_t first = std::max(held, table.slotsOf(move.needed));
+  float *target = row(i, j), us = float(forwardUs[move.runTo] - forwardUs[i]);
   int16_t *chosen = table.choice.data() + pairIndex(i, j) * size_t(slots);
-  bool alone = choice == leaf || choice + 1 == j; // nothing is held for others
-  int64_t held = alone              ? 0
-                 : choice == retain ? ceil(bytes.retained(i + 1))
-                                    : ceil(bytes.border(i, choice));
-  const float *rest = alone ? nullptr : choice == retain ? row(i + 1, j) : row(choice, j);
-  const float *again = choice > 0 ? row(i, choice) : nullptr;
-  double us = choice == leaf || choice == retain ? chain.costUs[i + 1]
-              : alone                            ? forwardUs[j] - forwardUs[i]
-                                                 : forwardUs[choice] - forwardUs[i];
-  for (int64_t m = std::max(held, ceil(needed)); m < slots; ++m) {
-    float total = float(us) + (rest ? rest[m - held] : 0) + (again ? again[m] : 0);
-    if (total < target[m]) {
-      target[m] = total;
-      chosen[m] = choice;
-    }
+  const float *rest = move.rest != none ? row(move.rest, j) : table.zeros.data() + held;
+  const float *again = move.again != none ? row(i, move.again) : table.zeros.data();
+  for (int64_t m = first; m < slots; ++m) {
+    float total = us + rest[m - held] + again[m];
+    bool better = total < target[m];
+    target[m] = better ? total : target[m];
+    chosen[m] = better ? choice : chosen[m];
   }
-}
-
-void RecomputeLevels::fillPair(Table &table, int32_t i, int32_t j) const {
-  if (j == i + 1) {
-    relax(table, i, j, leaf, leafBytes(j));
-    return;
-  }
-  relax(table, i, j, retain,
-        std::max(bytes.retainingForward(i + 1) + chain.gradientBytes[j],
-                 bytes.backward(i + 1)));
-  for (int32_t k = i + 1; k < j; ++k)
-    relax(table, i, j, int16_t(k),
-          std::max(bytes.forward(i, k) + chain.gradientBytes[j],
-                   k + 1 == j ? lastBytes(i, j) : 0));
 }
 
 RecomputeLevels::Table RecomputeLevels::fill(int64_t topBytes) const {
@@ -107,9 +119,11 @@ RecomputeLevels::Table RecomputeLevels::fill(int64_t topBytes) const {
   table.unit = std::max<int64_t>(1, (topBytes + slots - 2) / (slots - 1));
   table.us.assign(rows * rows * size_t(slots), std::numeric_limits<float>::infinity());
   table.choice.assign(rows * rows * size_t(slots), none);
+  table.zeros.assign(size_t(slots), 0);
   for (int32_t length = 1; length <= chain.count; ++length)
     for (int32_t i = 0; i + length <= chain.count; ++i)
-      fillPair(table, i, i + length);
+      forEachChoice(i, i + length,
+                    [&](int16_t choice) { relax(table, i, i + length, choice); });
   return table;
 }
 
@@ -128,26 +142,15 @@ void RecomputeLevels::emitPhase(int32_t segment) {
 void RecomputeLevels::emit(const Table *table, int32_t i, int32_t j, int32_t slot) {
   int16_t choice = table ? table->choice[pairIndex(i, j) * size_t(slots) + size_t(slot)]
                          : leastChoice[pairIndex(i, j)];
-  auto below = [&](int64_t held) {
-    return table ? slot - int32_t((held + table->unit - 1) / table->unit) : 0;
-  };
-  if (choice == leaf) {
-    emitSegment(j);
-    emitPhase(j);
-  } else if (choice == retain) {
-    emitSegment(i + 1);
-    emit(table, i + 1, j, below(bytes.retained(i + 1)));
-    emitPhase(i + 1);
-  } else {
-    bool last = choice + 1 == j;
-    for (int32_t s = i + 1; s <= (last ? j : choice); ++s)
-      emitSegment(s);
-    if (last)
-      emitPhase(j);
-    else
-      emit(table, choice, j, below(bytes.border(i, choice)));
-    emit(table, i, choice, slot);
-  }
+  Move move = moveOf(i, j, choice);
+  for (int32_t s = i + 1; s <= move.runTo; ++s)
+    emitSegment(s);
+  if (move.rest != none)
+    emit(table, move.rest, j, table ? slot - int32_t(table->slotsOf(move.held)) : 0);
+  if (move.phase != none)
+    emitPhase(move.phase);
+  if (move.again != none)
+    emit(table, i, move.again, slot);
 }
 
 void RecomputeLevels::emitPlan(const Table *table, int32_t slot, ParetoPlans &plans) {

@@ -8,11 +8,10 @@
 
 namespace sluice {
 
-/// To take segments i + 1 .. j backwards with border i at hand:
-///   leaf      run the only segment, keep what its phase reads, run the phase;
-///   retain    run segment i + 1 and keep what its phase reads; take the others; its
-///   phase; split k   run up to border k, keep that; take k + 1 .. j; drop it; take i + 1
-///   .. k.
+/// To take segments i + 1 .. j backwards with border i at hand, run up to some border k,
+///   split:  keep border k; take k + 1 .. j; drop it; take i + 1 .. k;
+///   retain: also keep what phase k reads; take k + 1 .. j; phase k; take i + 1 .. k - 1;
+///   leaf:   the only segment, and its phase.
 /// O(count^3 * slots) once for all budgets.
 class RecomputeLevels {
 public:
@@ -22,24 +21,35 @@ public:
   void addPlans(int64_t topBytes, ParetoPlans &plans);
 
 private:
-  enum : int16_t { none = -2, leaf = -1, retain = 0 }; // above 0: split there
+  /// Choices: a border to split at, or retainAtZero - k.
+  static constexpr int16_t leaf = -1, none = -2, retainAtZero = -10;
+
+  /// A choice in detail; `none` for what it does not have.
+  struct Move {
+    int64_t needed = 0;   ///< bytes while it runs, beside `rest` and `again`
+    int64_t held = 0;     ///< bytes while the rest is taken
+    int32_t runTo = 0;    ///< last segment that runs forward
+    int32_t rest = none;  ///< then (rest, j) is taken,
+    int32_t phase = none; ///< then this phase runs,
+    int32_t again = none; ///< then (i, again) is taken
+  };
 
   struct Table { // by pair of borders and slot
     int64_t unit = 1;
-    std::vector<float> us;
+    std::vector<float> us, zeros;
     std::vector<int16_t> choice;
+    int64_t slotsOf(int64_t amount) const { return (amount + unit - 1) / unit; }
   };
 
   size_t pairIndex(int32_t i, int32_t j) const {
     return size_t(i) * size_t(chain.count + 1) + size_t(j);
   }
-  int64_t leafBytes(int32_t segment) const;
-  int64_t lastBytes(int32_t from, int32_t segment) const;
+  int64_t bytesOfMove(int32_t i, int32_t j, int16_t choice) const;
+  Move moveOf(int32_t i, int32_t j, int16_t choice) const;
+  template <typename Visit> void forEachChoice(int32_t i, int32_t j, Visit visit) const;
   void findLeast();
-  void leastOf(int32_t i, int32_t j);
   Table fill(int64_t topBytes) const;
-  void fillPair(Table &table, int32_t i, int32_t j) const;
-  void relax(Table &table, int32_t i, int32_t j, int16_t choice, int64_t needed) const;
+  void relax(Table &table, int32_t i, int32_t j, int16_t choice) const;
 
   void emitSegment(int32_t segment);
   void emitPhase(int32_t segment);

@@ -83,38 +83,59 @@ std::vector<int64_t> bytesBetween(const RecomputeGraph &graph) {
   return bytes;
 }
 
-/// The value was computed last in front of some backward operation up to its reader, and
-/// is resident from there: the least over these instants of the most that is live.
-class LastComputation {
+/// For each value the least peak of any schedule that has it when backward operation k
+/// runs, for k in turn. Either it stays from the operation before, or it is computed just
+/// before k, when its inputs are there too and, beside what that touches, everything that
+/// passes the instant. O(backward operations * forward reads).
+class LeastPeaks {
 public:
-  LastComputation(const RecomputeGraph &graph, const std::vector<int64_t> &bytes)
-      : graph(graph), bytes(bytes), between(bytesBetween(graph)) {}
-
-  /// Stops when the result cannot be above `floor`.
-  int64_t least(int32_t reader, int32_t value, int64_t floor) const {
-    int32_t o = graph.producer[value];
-    int64_t touched = graph.workspace[o];
-    for (int32_t v : graph.inputs[o])
-      touched += graph.preexisting[v] ? 0 : graph.size[v];
-    for (int32_t v : graph.outputs[o])
-      touched += graph.size[v];
-    int64_t best = std::numeric_limits<int64_t>::max(), kept = bytes[reader];
-    for (int32_t g = reader; kept < best && best > floor; --g) {
-      bool inForward = g == graph.firstBackward;
-      best = std::min(best, std::max(kept, touched + (inForward ? 0 : between[g])));
-      if (inForward)
-        break;
-      auto reads = graph.inputs[g - 1];
-      bool counted = std::binary_search(reads.begin(), reads.end(), value);
-      kept = std::max(kept, bytes[g - 1] + (counted ? 0 : graph.size[value]));
+  LeastPeaks(const RecomputeGraph &graph, const std::vector<int64_t> &bytes)
+      : graph(graph), bytes(bytes), between(bytesBetween(graph)),
+        dependent(firstDependents(graph)), peaks(graph.valueCount, 0) {
+    for (int32_t o = 0; o < graph.firstBackward; ++o) {
+      int64_t needed = touched(o);
+      for (int32_t v : graph.inputs[o])
+        needed = std::max(needed, peaks[v]);
+      for (int32_t v : graph.outputs[o])
+        peaks[v] = needed;
     }
-    return best;
   }
 
+  /// From operation k - 1 to k, behind the first backward one.
+  void advance(int32_t k) {
+    auto reads = graph.inputs[k - 1];
+    for (int32_t o = 0; o < graph.firstBackward; ++o) {
+      bool mayRun = graph.rerun[o] || dependent[o] >= k;
+      int64_t computed =
+          mayRun ? touched(o) + between[k] : std::numeric_limits<int64_t>::max();
+      for (int32_t v : graph.inputs[o])
+        computed = std::max(computed, peaks[v]);
+      for (int32_t v : graph.outputs[o]) {
+        bool counted = std::binary_search(reads.begin(), reads.end(), v);
+        int64_t stays = std::max(peaks[v], bytes[k - 1] + (counted ? 0 : graph.size[v]));
+        peaks[v] = std::min(computed, stays);
+      }
+    }
+  }
+
+  int64_t operator[](int32_t value) const { return peaks[value]; }
+
 private:
+  /// Preexisting inputs may be among what passes already.
+  int64_t touched(int32_t o) const {
+    int64_t sum = graph.workspace[o];
+    for (int32_t v : graph.inputs[o])
+      sum += graph.preexisting[v] ? 0 : graph.size[v];
+    for (int32_t v : graph.outputs[o])
+      sum += graph.size[v];
+    return sum;
+  }
+
   const RecomputeGraph &graph;
   const std::vector<int64_t> &bytes;
   std::vector<int64_t> between;
+  std::vector<int32_t> dependent;
+  std::vector<int64_t> peaks;
 };
 
 } // namespace
@@ -122,12 +143,14 @@ private:
 StructuralMinimum structuralMinimum(const RecomputeGraph &graph) {
   std::vector<int64_t> bytes = unavoidableBytes(graph);
   StructuralMinimum most = leastOfOperations(graph, bytes);
-  LastComputation computation(graph, bytes);
-  for (int32_t o = graph.firstBackward; o < graph.opCount; ++o)
+  LeastPeaks peaks(graph, bytes);
+  for (int32_t o = graph.firstBackward; o < graph.opCount; ++o) {
+    if (o > graph.firstBackward)
+      peaks.advance(o);
     for (int32_t v : graph.inputs[o])
-      if (graph.isForwardValue(v))
-        if (int64_t least = computation.least(o, v, most.bytes); least > most.bytes)
-          most = {least, o, v};
+      if (graph.isForwardValue(v) && peaks[v] > most.bytes)
+        most = {peaks[v], o, v};
+  }
   return most;
 }
 

@@ -70,6 +70,18 @@ TEST_F(Certified, ProvesThatABudgetIsTooSmall) {
   EXPECT_TRUE(refusesProof());
 }
 
+TEST_F(Certified, RefusesThatAValueCannotBeHad) {
+  // Least budget of ResNet: a value that its reader cannot have.
+  RecomputeProblem resnet = resnet50Step(8);
+  Frontier plans = Frontier::build(resnet);
+  proof = plans.certificate(plans.structuralMinimumBytes() - 1);
+  ASSERT_GE(proof.value, 0);
+  EXPECT_EQ(checkCertificate(resnet, proof), "");
+  ++proof.budgetBytes;
+  EXPECT_EQ(checkCertificate(resnet, proof), "value " + std::to_string(proof.value) +
+                                                 " can be computed within the budget");
+}
+
 TEST_F(Certified, RefusesAMissingRun) {
   plan.schedule.erase(plan.schedule.begin() + 5);
   EXPECT_TRUE(refusesSchedule());

@@ -191,8 +191,8 @@ public:
     return {y, x.width, x.channels};
   }
   Images add(Images a, Images b) {
-    return {step.op({{a.value, b.value}, {}, 0, 0, true}, bytes(a.width, a.channels)), a.width,
-            a.channels};
+    return {step.op({{a.value, b.value}, {}, 0, 0, true}, bytes(a.width, a.channels)),
+            a.width, a.channels};
   }
   RecomputeProblem classify(Images x) {
     int32_t pooled = step.op({{x.value}, {}, 0, 0}, batch * x.channels * 4);
