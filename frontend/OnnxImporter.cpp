@@ -18,6 +18,7 @@ ImportOptions ImportOptions::from(const TrainingSpec &spec) {
   ImportOptions options;
   options.shapes = spec.shapes;
   options.dimensions = spec.dimensions;
+  options.values = spec.values;
   options.tie = spec.tie;
   options.untie = spec.untie;
   options.singleOnly = true;
@@ -152,7 +153,8 @@ void ModelImport::fill(func::FuncOp function, onnx::GraphProto &graph,
   function.setFunctionType(FunctionType::get(&context, types, {}));
   function.setAllArgAttrs(attributes);
   importer.importGraph(graph, scope);
-  addOutputs(function, graph, importer, scope);
+  if (report.errors.empty())
+    addOutputs(function, graph, importer, scope);
   module.getBody()->getOperations().splice(module.getBody()->begin(),
                                            symbols.getOperations());
 }

@@ -14,6 +14,8 @@ using K = KeyKind;
 const SpecKey kKeys[] = {
     {"shapes", K::AnyMap, kReady,
      "shape per input, or size per symbolic dimension: the micro-batch of one rank"},
+    {"values", K::AnyMap, kReady,
+     "elements of inputs that are fixed (a sampling rate, a condition, a shape)"},
     {"threads", K::Integer, kReady,
      "workers of the plan; default all cores; any number gives the same bits"},
     {"seed", K::Integer, kReady, "key of all random numbers; default 0"},

@@ -89,6 +89,7 @@ private:
   void count(const YAML::Node &parent, const char *key, int64_t &into, int64_t low);
 
   void readShapes(const YAML::Node &node);
+  void readValues(const YAML::Node &node);
   void readInit(const YAML::Node &node);
   void readInitRule(const YAML::Node &node, InitRule rule);
   void readLoss(const YAML::Node &node);
@@ -273,6 +274,21 @@ void Reader::readShapes(const YAML::Node &node) {
       error(entry.second, "'shapes." + name + "' is '" + text(entry.second) +
                               "', expected a list of sizes (an input) or one size (a "
                               "symbolic dimension)");
+    }
+  }
+}
+
+void Reader::readValues(const YAML::Node &node) {
+  for (const auto &entry : node) {
+    std::string name = entry.first.as<std::string>();
+    try {
+      spec.values[name] = entry.second.IsSequence()
+                              ? entry.second.as<std::vector<double>>()
+                              : std::vector<double>{entry.second.as<double>()};
+    } catch (const YAML::Exception &) {
+      error(entry.second, "'values." + name + "' is '" + text(entry.second) +
+                              "', expected a number or a list of numbers (the elements "
+                              "in row-major order)");
     }
   }
 }
@@ -472,6 +488,7 @@ void Reader::fill(const YAML::Node &root) {
   spec.seed = static_cast<uint64_t>(seed);
   std::pair<const char *, void (Reader::*)(const YAML::Node &)> sections[] = {
       {"shapes", &Reader::readShapes},
+      {"values", &Reader::readValues},
       {"init", &Reader::readInit},
       {"loss", &Reader::readLoss},
       {"optimizer", &Reader::readOptimizer},

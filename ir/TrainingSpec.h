@@ -64,6 +64,7 @@ struct TieSpec {
 struct TrainingSpec {
   std::map<std::string, std::vector<int64_t>> shapes; // by input name
   std::map<std::string, int64_t> dimensions;          // by symbolic dimension name
+  std::map<std::string, std::vector<double>> values;  // inputs fixed to a value
   int threads = 0;                                    // 0: all cores
   uint64_t seed = 0;
   std::vector<InitRule> init;

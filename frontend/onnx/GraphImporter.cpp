@@ -120,6 +120,8 @@ bool GraphImporter::importGraph(onnx::GraphProto &graph, Scope &scope) {
   }
   if (!scope.parent) {
     checkTies(scope);
+    if (!report.errors.empty())
+      return false;
     noteSharing(graph, uses);
   }
   llvm::StringSet<> needed = neededNames(graph);

@@ -93,6 +93,7 @@ private:
   Value materialise(Scope &scope, const std::string &name, Entry &entry);
   Value emitInitializer(Scope &scope, const std::string &name, onnx::TensorProto &tensor,
                         const std::string &as);
+  bool isMask(const Scope &scope, const std::string &name, onnx::TensorProto &tensor);
   Value untiedRead(Scope &scope, const std::string &name, Entry &entry, Use use);
   std::string symbolName(const Scope &scope, const std::string &name);
 

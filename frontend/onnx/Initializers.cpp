@@ -3,6 +3,9 @@
 #include "frontend/onnx/GraphImporter.h"
 #include "frontend/onnx/Limits.h"
 
+#include <cmath>
+#include <cstring>
+
 namespace sluice::frontend {
 
 using namespace mlir;
@@ -157,6 +160,30 @@ Value GraphImporter::control(StringRef name) {
   return e.builder.create<graph::ReadOp>(e.loc, type, symbol);
 }
 
+/// A table of penalties, as causal masks are written: trained, it would only do harm.
+bool GraphImporter::isMask(const Scope &scope, const std::string &name,
+                           onnx::TensorProto &tensor) {
+  auto uses = scope.uses ? scope.uses->find(name) : UseMap::const_iterator();
+  if (!scope.uses || uses == scope.uses->end() ||
+      tensor.data_type() != onnx::TensorProto::FLOAT)
+    return false;
+  for (Use use : uses->second) {
+    StringRef op = use.node->op_type();
+    if (op != "Add" && op != "Sub" && op != "Where" && op != "Slice")
+      return false;
+  }
+  std::string error;
+  auto bytes = reader.bytes(tensor, error);
+  int64_t count = bytes ? bytes->size / sizeof(float) : 0;
+  for (int64_t i = 0; i < std::min(count, foldLarge); ++i) {
+    float value;
+    std::memcpy(&value, bytes->data + i * sizeof(float), sizeof(float));
+    if (std::abs(value) >= 1e9f)
+      return true;
+  }
+  return false;
+}
+
 Value GraphImporter::emitInitializer(Scope &scope, const std::string &name,
                                      onnx::TensorProto &tensor, const std::string &as) {
   std::string error;
@@ -167,6 +194,12 @@ Value GraphImporter::emitInitializer(Scope &scope, const std::string &name,
   Role role = Role::Constant;
   if (isa<FloatType>(type.getElementType()))
     role = roleOf(scope, name, type.getRank());
+  if (role == Role::Parameter && isMask(scope, name, tensor)) {
+    note("constants", "'" + name +
+                          "' holds infinities or numbers beyond 1e9 and is added or "
+                          "selected: a mask, taken as a constant");
+    role = Role::Constant;
+  }
   if (role == Role::Constant) {
     if (type.getRank() == 0 && isa<FloatType>(type.getElementType()))
       note("constants", "the scalar initializer '" + name + "' is taken as a constant");
@@ -274,6 +307,10 @@ void GraphImporter::checkTies(Scope &scope) {
                               "', which is no initializer");
       continue;
     }
+    for (const TieSpec &other : options.tie)
+      if (other.second == tie.first)
+        report.errors.push_back("`tie` joins '" + tie.first + "' to '" + other.first +
+                                "' and others to it; name one weight first in all pairs");
     if (tie.transpose)
       std::reverse(second->begin(), second->end());
     if (*first != *second || (tie.transpose && first->size() != 2))

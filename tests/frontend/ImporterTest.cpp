@@ -1,6 +1,8 @@
 // What tensors and nodes of a model become: names, roles, semantics by version.
 #include "tests/frontend/ImportedModel.h"
 
+#include <cmath>
+
 namespace sluice::test {
 
 namespace {
@@ -113,6 +115,32 @@ TEST(Roles, LargeConstantStaysASplat) { // case M8
   (*m.module).walk([&](graph::ConstantOp op) {
     EXPECT_TRUE(mlir::cast<mlir::DenseElementsAttr>(op.getValue()).isSplat());
   });
+}
+
+TEST(Roles, MasksAreConstants) {
+  ModelBuilder b;
+  b.input("x", {2, 3}).output("y");
+  b.weight("mask", {2, 3}, {0, 0, -INFINITY, 0, 0, 0});
+  b.weight("bias", {3});
+  b.node("Add", {"x", "mask"}, {"z"});
+  b.node("Add", {"z", "bias"}, {"y"});
+  auto m = import(b.save());
+  ASSERT_TRUE(m.ok) << m.problems;
+  EXPECT_EQ(m.symbols(), std::set<std::string>{"param/bias"});
+}
+
+TEST(Roles, ScalarsAreLiteralsUnlessTheyLookLearned) {
+  ModelBuilder b;
+  b.input("x", {2}).output("y");
+  for (const char *name : {"literal", "logit_scale", "exponent"})
+    b.weight(name, {});
+  b.node("Exp", {"exponent"}, {"e"});
+  b.node("Mul", {"x", "literal"}, {"a"});
+  b.node("Mul", {"a", "logit_scale"}, {"b"});
+  b.node("Mul", {"b", "e"}, {"y"});
+  auto m = import(b.save());
+  ASSERT_TRUE(m.ok) << m.problems;
+  EXPECT_EQ(m.symbols(), (std::set<std::string>{"param/exponent", "param/logit_scale"}));
 }
 
 TEST(Roles, DropoutOfAConstantIsNotFolded) { // case I16

@@ -61,6 +61,9 @@ TEST(Structure, TieAndUntie) {
   auto tied = import(b.save(), options);
   ASSERT_TRUE(tied.ok) << tied.problems;
   EXPECT_EQ(tied.symbols(), std::set<std::string>{"param/first"});
+  options.tie.push_back({"second", "first", true});
+  EXPECT_TRUE(contains(import(b.save(), options).problems, "name one weight first"));
+  options.tie.pop_back();
   options.tie[0].transpose = false;
   EXPECT_TRUE(contains(import(b.save(), options).problems, "whose shapes differ"));
 

@@ -91,16 +91,18 @@ TEST_F(SpecReaderTest, WrongValuesSayWhatIsExpected) {
   expectError("loss: {kind: hinge}\n", "expected one of cross_entropy");
   expectError("loss: {logits: y}\n", "'loss' has no 'kind'");
   expectError("schedule: {kind: cosine}\n", "needs 'total_steps'");
+  expectError("values: {sr: fast}\n", "'values.sr' is 'fast', expected a number");
   expectError("seed: 1\nseed: 2\n", "given twice");
   expectError("loss: [1\n", "spec.yaml:");
 }
 
 TEST_F(SpecReaderTest, OverridesComeLast) {
   auto result =
-      read("optimizer: {kind: sgd, lr: 0.5}\n", {"optimizer.lr=0.25", "shapes.x=[2,3]"});
+      read("optimizer: {kind: sgd, lr: 0.5}\n", {"optimizer.lr=0.25", "shapes.x=[2,3]", "values.sr=16000"});
   ASSERT_TRUE(result.spec) << result.errors[0];
   EXPECT_DOUBLE_EQ(result.spec->optimizer.lr, 0.25);
   EXPECT_EQ(result.spec->shapes.at("x"), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(result.spec->values.at("sr"), std::vector<double>{16000});
   EXPECT_FALSE(read("", {"nonsense"}).spec);
   EXPECT_FALSE(read("", {"optimizer.lrr=1"}).spec);
 }
