@@ -115,11 +115,10 @@ void RegionClusters::add(Operation *op, bool fuse) {
     return;
   }
   // Views and constants that are left are no work.
-  if (isConstant || view || !(mayJoin(op) || isFree(op)))
-    return;
-  if (fuse && (joinOnlyUser(op) || joinFirstUser(op)))
-    return;
-  startCluster(op);
+  bool canJoin = !isConstant && !view && (mayJoin(op) || isFree(op));
+  if (canJoin && !(fuse && (joinOnlyUser(op) || joinFirstUser(op))))
+    startCluster(op);
+  raiseDepths(op);
 }
 
 /// All users are regions, more than one but not many.
@@ -219,12 +218,54 @@ bool RegionClusters::startCluster(Operation *op) {
   return true;
 }
 
+int64_t RegionClusters::depthOf(Operation *op) const {
+  Cluster *cluster = clusterOf(op);
+  return cluster ? cluster->depth : loneDepth.lookup(op);
+}
+
+void RegionClusters::setDepth(Operation *op, int64_t depth) {
+  if (Cluster *cluster = clusterOf(op))
+    cluster->depth = depth;
+  else
+    loneDepth[op] = depth;
+}
+
+/// Restores the order of depths after `placed` was placed; only what it reads through
+/// others that are placed can be too shallow then.
+void RegionClusters::raiseDepths(Operation *placed) {
+  auto together = [&](Operation *a, Operation *b) {
+    return a == b || (clusterOf(a) && clusterOf(a) == clusterOf(b));
+  };
+  int64_t depth = std::max<int64_t>(depthOf(placed), 1);
+  for (Operation *user : placed->getUsers())
+    if (!together(placed, user))
+      depth = std::max(depth, depthOf(user) + 1);
+  if (depth == depthOf(placed))
+    return;
+  setDepth(placed, depth);
+  SmallVector<Operation *> open{placed};
+  while (!open.empty()) {
+    Operation *op = open.pop_back_val();
+    Cluster *cluster = clusterOf(op);
+    for (Operation *member : cluster ? ArrayRef(cluster->ops) : ArrayRef(op))
+      for (Value operand : member->getOperands()) {
+        Operation *producer = operand.getDefiningOp();
+        if (!producer || depthOf(producer) == 0 || together(producer, op) ||
+            depthOf(producer) > depthOf(op))
+          continue;
+        setDepth(producer, depthOf(op) + 1);
+        open.push_back(producer);
+      }
+  }
+}
+
 /// True if some user of `op` outside of the cluster must run before the cluster.
 bool RegionClusters::wouldCycle(Operation *op, const Cluster &cluster) const {
   SmallVector<Operation *> open;
   llvm::SmallPtrSet<Operation *, 32> seen;
   auto visit = [&](Operation *user) {
-    if (seen.insert(user).second)
+    bool mayReach = clusterOf(user) == &cluster || depthOf(user) > cluster.depth;
+    if (mayReach && seen.insert(user).second)
       open.push_back(user);
   };
   for (Operation *user : op->getUsers())

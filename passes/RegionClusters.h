@@ -26,6 +26,7 @@ private:
     std::vector<mlir::Operation *> ops; // in block order
     int64_t elements = 0, units = 0;    // of its domain
     int64_t index = 0;                  // in order of creation
+    int64_t depth = 0;
   };
 
   void number();
@@ -38,6 +39,11 @@ private:
   bool joinFirstUser(mlir::Operation *op);
   bool startCluster(mlir::Operation *op);
   bool wouldCycle(mlir::Operation *op, const Cluster &cluster) const;
+  /// What is placed lies deeper than all that must run after it: whatever reaches a
+  /// cluster is deeper than the cluster. Zero for what is not placed yet.
+  int64_t depthOf(mlir::Operation *op) const;
+  void setDepth(mlir::Operation *op, int64_t depth);
+  void raiseDepths(mlir::Operation *placed);
   std::vector<Cluster *> userClusters(mlir::Operation *op) const;
   void outlineCluster(const Cluster &cluster);
 
@@ -45,6 +51,7 @@ private:
   std::vector<std::unique_ptr<Cluster>> owned;
   llvm::DenseMap<mlir::Operation *, Cluster *> clusters;
   llvm::DenseMap<mlir::Operation *, int64_t> position;
+  llvm::DenseMap<mlir::Operation *, int64_t> loneDepth; // of what is in no cluster
 };
 
 /// Moves the operations of a block, stably, so that every value is defined before it is
