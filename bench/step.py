@@ -93,12 +93,32 @@ def run_sluice(plan, folder, steps):
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
+PEAK = """
+import sys, threading, time
+sys.path.insert(0, {folder!r})
+import torch, step
+torch.set_num_threads({threads})
+resident = lambda: int(open("/proc/self/statm").read().split()[1]) * 4096
+base, peak, done = resident(), 0, False
+def watch():
+    global peak
+    while not done:
+        peak = max(peak, resident())
+        time.sleep(0.001)
+watcher = threading.Thread(target=watch)
+watcher.start()
+peer = step.Torch(*step.CASES[{case!r}](), False)
+for _ in range(3):
+    peer.step()
+done = True
+watcher.join()
+print(peak - base)
+"""
+
+
 def torch_peak(case, threads):
-    """Peak resident bytes of a process that does the same in eager PyTorch, less those before the model exists."""
-    code = (f"import sys; sys.path.insert(0, {str(ROOT / 'bench')!r}); import resource, torch, step; torch.set_num_threads({threads});"
-            "base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
-            f"peer = step.Torch(*step.CASES[{case!r}](), False); [peer.step() for _ in range(3)];"
-            "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) * 1024)")
+    """Highest resident bytes (sampled) of a process that trains in eager PyTorch, less those before the model exists."""
+    code = PEAK.format(folder=str(ROOT / "bench"), threads=threads, case=case)
     return int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
 
 
