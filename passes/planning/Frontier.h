@@ -14,7 +14,7 @@ struct FrontierOptions {
   int32_t targets = 40;    ///< budgets planned for, evenly from the least to the most
   int32_t exactLimit = 14; ///< up to so many keepable values all choices are simulated
   int32_t segments = 256;  ///< of the chain for plans of several levels
-  int32_t slots = 128;     ///< of bytes in its tables
+  int32_t slots = 96;      ///< of bytes in its tables
   int32_t boundInstants = 24;
 };
 

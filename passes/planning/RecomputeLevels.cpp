@@ -15,7 +15,7 @@ RecomputeLevels::RecomputeLevels(const RecomputeGraph &graph, int32_t maxSegment
   findLeast();
 }
 
-int64_t RecomputeLevels::bytesOfMove(int32_t i, int32_t j, int16_t choice) const {
+int64_t RecomputeLevels::bytesOfMove(int32_t i, int32_t j, int32_t choice) const {
   int64_t gradients = chain.gradientBytes[j];
   if (choice == leaf)
     return std::max(bytes.leafForward(j) + gradients, bytes.backward(j));
@@ -34,7 +34,7 @@ int64_t RecomputeLevels::bytesOfMove(int32_t i, int32_t j, int16_t choice) const
 }
 
 RecomputeLevels::Move RecomputeLevels::moveOf(int32_t i, int32_t j,
-                                              int16_t choice) const {
+                                              int32_t choice) const {
   Move move;
   move.needed = bytesOfMove(i, j, choice);
   if (choice == leaf) {
@@ -64,9 +64,18 @@ void RecomputeLevels::forEachChoice(int32_t i, int32_t j, Visit visit) const {
     return;
   }
   for (int32_t k = i + 1; k < j; ++k) {
-    visit(int16_t(retainAtZero - k));
-    visit(int16_t(k));
+    visit(retainAtZero - k);
+    visit(k);
   }
+}
+
+int64_t RecomputeLevels::leastOfMove(const Move &move, int32_t i, int32_t j) const {
+  int64_t needed = move.needed;
+  if (move.rest != none)
+    needed = std::max(needed, move.held + least[pairIndex(move.rest, j)]);
+  if (move.again != none)
+    needed = std::max(needed, least[pairIndex(i, move.again)]);
+  return needed;
 }
 
 void RecomputeLevels::findLeast() {
@@ -75,13 +84,8 @@ void RecomputeLevels::findLeast() {
   leastChoice.assign(rows * rows, none);
   auto leastOf = [&](int32_t i, int32_t j) {
     int64_t &best = least[pairIndex(i, j)];
-    forEachChoice(i, j, [&](int16_t choice) {
-      Move move = moveOf(i, j, choice);
-      int64_t needed = move.needed;
-      if (move.rest != none)
-        needed = std::max(needed, move.held + least[pairIndex(move.rest, j)]);
-      if (move.again != none)
-        needed = std::max(needed, least[pairIndex(i, move.again)]);
+    forEachChoice(i, j, [&](int32_t choice) {
+      int64_t needed = leastOfMove(moveOf(i, j, choice), i, j);
       if (needed < best) {
         best = needed;
         leastChoice[pairIndex(i, j)] = choice;
@@ -93,24 +97,39 @@ void RecomputeLevels::findLeast() {
       leastOf(i, i + length);
 }
 
+/// The inner loop of the table, without branches so that it is vectorised.
+static void takeBetter(float *__restrict target, int32_t *__restrict chosen,
+                       const float *__restrict rest, const float *__restrict again,
+                       float us, int32_t choice, int64_t count) {
+  for (int64_t m = 0; m < count; ++m) {
+    float total = us + rest[m] + again[m];
+    bool better = total < target[m];
+    target[m] = better ? total : target[m];
+    chosen[m] = better ? choice : chosen[m];
+  }
+}
+
 /// Offers a choice to all slots of a pair.
-void RecomputeLevels::relax(Table &table, int32_t i, int32_t j, int16_t choice) const {
+void RecomputeLevels::relax(Table &table, int32_t i, int32_t j, int32_t choice) const {
   Move move = moveOf(i, j, choice);
   auto row = [&](int32_t from, int32_t to) {
     return table.us.data() + pairIndex(from, to) * size_t(slots);
   };
   int64_t held = table.slotsOf(move.held);
-  int64_t first = std::max(held, table.slotsOf(move.needed));
+  int64_t first = std::max(held, table.slotsOf(leastOfMove(move, i, j)));
   float *target = row(i, j), us = float(forwardUs[move.runTo] - forwardUs[i]);
-  int16_t *chosen = table.choice.data() + pairIndex(i, j) * size_t(slots);
+  int32_t *chosen = table.choice.data() + pairIndex(i, j) * size_t(slots);
   const float *rest = move.rest != none ? row(move.rest, j) : table.zeros.data() + held;
   const float *again = move.again != none ? row(i, move.again) : table.zeros.data();
-  for (int64_t m = first; m < slots; ++m) {
-    float total = us + rest[m - held] + again[m];
-    bool better = total < target[m];
-    target[m] = better ? total : target[m];
-    chosen[m] = better ? choice : chosen[m];
-  }
+  // Nothing beats running each segment once.
+  int64_t last = table.saturated[pairIndex(i, j)];
+  if (first < last)
+    takeBetter(target + first, chosen + first, rest + (first - held), again + first, us,
+               choice, last - first);
+  float once = float(forwardUs[j] - forwardUs[i]);
+  while (last > 0 && target[last - 1] <= once * (1 + 1e-6f))
+    --last;
+  table.saturated[pairIndex(i, j)] = int32_t(last);
 }
 
 RecomputeLevels::Table RecomputeLevels::fill(int64_t topBytes) const {
@@ -120,10 +139,11 @@ RecomputeLevels::Table RecomputeLevels::fill(int64_t topBytes) const {
   table.us.assign(rows * rows * size_t(slots), std::numeric_limits<float>::infinity());
   table.choice.assign(rows * rows * size_t(slots), none);
   table.zeros.assign(size_t(slots), 0);
+  table.saturated.assign(rows * rows, slots);
   for (int32_t length = 1; length <= chain.count; ++length)
     for (int32_t i = 0; i + length <= chain.count; ++i)
       forEachChoice(i, i + length,
-                    [&](int16_t choice) { relax(table, i, i + length, choice); });
+                    [&](int32_t choice) { relax(table, i, i + length, choice); });
   return table;
 }
 
@@ -140,7 +160,7 @@ void RecomputeLevels::emitPhase(int32_t segment) {
 }
 
 void RecomputeLevels::emit(const Table *table, int32_t i, int32_t j, int32_t slot) {
-  int16_t choice = table ? table->choice[pairIndex(i, j) * size_t(slots) + size_t(slot)]
+  int32_t choice = table ? table->choice[pairIndex(i, j) * size_t(slots) + size_t(slot)]
                          : leastChoice[pairIndex(i, j)];
   Move move = moveOf(i, j, choice);
   for (int32_t s = i + 1; s <= move.runTo; ++s)

@@ -22,7 +22,7 @@ public:
 
 private:
   /// Choices: a border to split at, or retainAtZero - k.
-  static constexpr int16_t leaf = -1, none = -2, retainAtZero = -10;
+  static constexpr int32_t leaf = -1, none = -2, retainAtZero = -10;
 
   /// A choice in detail; `none` for what it does not have.
   struct Move {
@@ -37,19 +37,21 @@ private:
   struct Table { // by pair of borders and slot
     int64_t unit = 1;
     std::vector<float> us, zeros;
-    std::vector<int16_t> choice;
+    std::vector<int32_t> saturated; ///< by pair: from this slot on nothing runs again
+    std::vector<int32_t> choice;
     int64_t slotsOf(int64_t amount) const { return (amount + unit - 1) / unit; }
   };
 
   size_t pairIndex(int32_t i, int32_t j) const {
     return size_t(i) * size_t(chain.count + 1) + size_t(j);
   }
-  int64_t bytesOfMove(int32_t i, int32_t j, int16_t choice) const;
-  Move moveOf(int32_t i, int32_t j, int16_t choice) const;
+  int64_t bytesOfMove(int32_t i, int32_t j, int32_t choice) const;
+  Move moveOf(int32_t i, int32_t j, int32_t choice) const;
+  int64_t leastOfMove(const Move &move, int32_t i, int32_t j) const;
   template <typename Visit> void forEachChoice(int32_t i, int32_t j, Visit visit) const;
   void findLeast();
   Table fill(int64_t topBytes) const;
-  void relax(Table &table, int32_t i, int32_t j, int16_t choice) const;
+  void relax(Table &table, int32_t i, int32_t j, int32_t choice) const;
 
   void emitSegment(int32_t segment);
   void emitPhase(int32_t segment);
@@ -61,7 +63,7 @@ private:
   ChainBytes bytes;
   int32_t slots;
   std::vector<int64_t> least; // bytes, by pair
-  std::vector<int16_t> leastChoice;
+  std::vector<int32_t> leastChoice;
   std::vector<double> forwardUs; // of segments up to
   std::vector<int32_t> sequence;
   std::vector<char> hasRun; // by segment
