@@ -26,6 +26,8 @@ struct Entry {
 constexpr Entry kEntries[] = {
     {"arg_reduce_f32", SLUICE_BOTH(argReduce), paramCount<ArgReduceParams>,
      extent::describeArgReduce},
+    {"arg_reduce_i64", SLUICE_BOTH(argReduceI64), paramCount<ArgReduceParams>,
+     extent::describeArgReduceI64},
     {"avg_pool_f32", SLUICE_BOTH(avgPool), paramCount<PoolParams>,
      extent::describeAvgPool},
     {"avg_pool_grad_f32", SLUICE_BOTH(avgPoolGrad), paramCount<PoolParams>,
@@ -43,6 +45,8 @@ constexpr Entry kEntries[] = {
     {"copy_strided", SLUICE_BOTH(copyStrided), paramCount<CopyParams>,
      extent::describeCopy},
     {"cumsum_f32", SLUICE_BOTH(cumsum), paramCount<CumsumParams>, extent::describeCumsum},
+    {"cumsum_i64", SLUICE_BOTH(cumsumI64), paramCount<CumsumParams>,
+     extent::describeCumsumI64},
     {"depthwise_forward_f32", SLUICE_LEVELS(depthwiseForward),
      paramCount<DepthwiseParams>, extent::describeDepthwiseForward},
     {"depthwise_input_grad_f32", SLUICE_LEVELS(depthwiseInputGrad),

@@ -139,7 +139,7 @@ bool describeScatterElementsAdd(const int64_t *params, int64_t units, Extents &e
   return describeScatterElements(params, units, e);
 }
 
-bool describeArgReduce(const int64_t *params, int64_t units, Extents &e) {
+static bool argReduceOf(int64_t bytes, const int64_t *params, int64_t units, Extents &e) {
   auto p = unpackParams<ArgReduceParams>(params);
   if (!isUnit(p.unitElements))
     return e.refuse(kUnitError);
@@ -149,24 +149,40 @@ bool describeArgReduce(const int64_t *params, int64_t units, Extents &e) {
     return e.refuse(kSizeError);
   if (p.size < 1 || (p.size > 1 && p.xAxis == 0))
     return e.refuse("'size' and 'xAxis' must be at least 1");
-  e.input(reach({{p.outer, p.xOuter}, {p.size, p.xAxis}, {p.inner, p.xInner}}, 4));
+  e.input(reach({{p.outer, p.xOuter}, {p.size, p.xAxis}, {p.inner, p.xInner}}, bytes));
   e.output(product({p.outer, p.inner, 8}), product({p.unitElements, 8}));
   return e.done(units, argReduceUnits(p));
 }
 
-bool describeCumsum(const int64_t *params, int64_t units, Extents &e) {
+bool describeArgReduce(const int64_t *params, int64_t units, Extents &e) {
+  return argReduceOf(4, params, units, e);
+}
+
+bool describeArgReduceI64(const int64_t *params, int64_t units, Extents &e) {
+  return argReduceOf(8, params, units, e);
+}
+
+static bool cumsumOf(int64_t element, const int64_t *params, int64_t units, Extents &e) {
   auto p = unpackParams<CumsumParams>(params);
   if (!isUnit(p.unitLines))
     return e.refuse(kUnitError);
   if (!isFlag(p.exclusive) || !isFlag(p.reverse))
     return e.refuse("'exclusive' and 'reverse' must be 0 or 1");
-  int64_t bytes = product({p.outer, p.size, p.inner, 4});
+  int64_t bytes = product({p.outer, p.size, p.inner, element});
   if (bytes < 0)
     return e.refuse(kSizeError);
-  int64_t unit = p.inner == 1 ? product({p.unitLines, p.size, 4}) : 0;
+  int64_t unit = p.inner == 1 ? product({p.unitLines, p.size, element}) : 0;
   e.input(bytes, unit);
   e.output(bytes, unit);
   return e.done(units, cumsumUnits(p));
+}
+
+bool describeCumsum(const int64_t *params, int64_t units, Extents &e) {
+  return cumsumOf(4, params, units, e);
+}
+
+bool describeCumsumI64(const int64_t *params, int64_t units, Extents &e) {
+  return cumsumOf(8, params, units, e);
 }
 
 } // namespace sluice::extent

@@ -15,6 +15,8 @@ bool describeScatterAdd(const int64_t *params, int64_t units, Extents &e);
 bool describeScatterElements(const int64_t *params, int64_t units, Extents &e);
 bool describeScatterElementsAdd(const int64_t *params, int64_t units, Extents &e);
 bool describeArgReduce(const int64_t *params, int64_t units, Extents &e);
+bool describeArgReduceI64(const int64_t *params, int64_t units, Extents &e);
 bool describeCumsum(const int64_t *params, int64_t units, Extents &e);
+bool describeCumsumI64(const int64_t *params, int64_t units, Extents &e);
 
 } // namespace sluice::extent

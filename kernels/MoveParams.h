@@ -71,9 +71,9 @@ struct ScatterElementsParams {
   int64_t yStride[kMaxRank] = {};
 };
 
-/// arg_reduce_f32: x, y (i64). Position of the first (or last) maximum or minimum over
-/// `size` elements; NaN wins. x[o * xOuter + i * xAxis + j * xInner], y[o * inner + j].
-/// Units: blocks of unitElements of outer * inner; may be chained (y).
+/// arg_reduce_f32, arg_reduce_i64: x, y (i64). Position of the first (or last) maximum or
+/// minimum over `size` elements; NaN wins. x[o * xOuter + i * xAxis + j * xInner], y[o *
+/// inner + j]. Units: blocks of unitElements of outer * inner; may be chained (y).
 struct ArgReduceParams {
   int64_t outer = 1, size = 0, inner = 1;
   int64_t xOuter = 0, xAxis = 0, xInner = 0;
@@ -81,8 +81,8 @@ struct ArgReduceParams {
   int64_t unitElements = 1;
 };
 
-/// cumsum_f32: x, y, both [outer, size, inner]. Units: blocks of unitLines of the outer *
-/// inner lines.
+/// cumsum_f32, cumsum_i64: x, y, both [outer, size, inner]. Units: blocks of unitLines of
+/// the outer * inner lines.
 struct CumsumParams {
   int64_t outer = 1, size = 0, inner = 1;
   int64_t exclusive = 0, reverse = 0;

@@ -46,11 +46,15 @@ public:
     Block &block = function.getBody().front();
     bool failedAny = false; // report all, not the first
     for (Operation &op : llvm::make_early_inc_range(block.without_terminator()))
-      failedAny |= failed(lower(&op));
+      if (failed(lower(&op))) {
+        failedAny = true;
+        for (Value result : op.getResults())
+          builder.destination(result);
+      }
     if (failedAny)
       return failure();
     createOutputs();
-    return success();
+    return failure(builder.failedViews);
   }
 
 private:

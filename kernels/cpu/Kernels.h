@@ -45,5 +45,7 @@ SLUICE_KERNEL(scatterAdd);
 SLUICE_KERNEL(scatterElements);
 SLUICE_KERNEL(scatterElementsAdd);
 SLUICE_KERNEL(argReduce);
+SLUICE_KERNEL(argReduceI64);
 SLUICE_KERNEL(cumsum);
+SLUICE_KERNEL(cumsumI64);
 } // namespace sluice::v3

@@ -132,7 +132,8 @@ LogicalResult lowerScatterElements(graph::ScatterElementsOp op, ProgramBuilder &
 }
 
 LogicalResult lowerArgMax(graph::ArgMaxOp op, ProgramBuilder &builder) {
-  if (failed(expectF32(op, op.getX())))
+  bool integers = graph::tensorType(op.getX()).getElementType().isInteger(64);
+  if (!integers && failed(expectF32(op, op.getX())))
     return failure();
   Value y = builder.destination(op.getY());
   if (isEmpty(op.getY()))
@@ -144,12 +145,14 @@ LogicalResult lowerArgMax(graph::ArgMaxOp op, ProgramBuilder &builder) {
   params.xInner = 1;
   params.minimum = op.getMinimum(), params.last = op.getLast();
   params.unitElements = argReduceUnitElements(params);
-  launch(op, "arg_reduce_f32", {op.getX()}, y, argReduceUnits(params), params, builder);
+  launch(op, integers ? "arg_reduce_i64" : "arg_reduce_f32", {op.getX()}, y,
+         argReduceUnits(params), params, builder);
   return success();
 }
 
 LogicalResult lowerCumSum(graph::CumSumOp op, ProgramBuilder &builder) {
-  if (failed(expectF32(op, op.getX())))
+  bool integers = graph::tensorType(op.getX()).getElementType().isInteger(64);
+  if (!integers && failed(expectF32(op, op.getX())))
     return failure();
   Value y = builder.destination(op.getY());
   if (isEmpty(op.getY()))
@@ -159,7 +162,8 @@ LogicalResult lowerCumSum(graph::CumSumOp op, ProgramBuilder &builder) {
   params.outer = split.outer, params.size = split.size, params.inner = split.inner;
   params.exclusive = op.getExclusive(), params.reverse = op.getReverse();
   params.unitLines = cumsumUnitLines(params);
-  launch(op, "cumsum_f32", {op.getX()}, y, cumsumUnits(params), params, builder);
+  launch(op, integers ? "cumsum_i64" : "cumsum_f32", {op.getX()}, y, cumsumUnits(params),
+         params, builder);
   return success();
 }
 

@@ -162,8 +162,11 @@ Value ProgramBuilder::slice(Value source, int64_t offset, int64_t bytes) {
 Value ProgramBuilder::bufferOf(Value value) {
   if (Value buffer = buffers.lookup(value))
     return buffer;
-  [[maybe_unused]] LogicalResult lowered = lowerOperation(value.getDefiningOp(), *this);
-  assert(succeeded(lowered) && buffers.lookup(value) && "a view can always be copied");
+  if (failed(lowerOperation(value.getDefiningOp(), *this))) {
+    failedViews = true;
+    return destination(value);
+  }
+  assert(buffers.lookup(value) && "a view that is read is written by nobody else");
   return buffers.lookup(value);
 }
 

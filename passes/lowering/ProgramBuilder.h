@@ -64,7 +64,8 @@ public:
 
   /// The bytes that hold a value; null before it was bound.
   mlir::Value find(mlir::Value value) const { return buffers.lookup(value); }
-  /// The same; views that were put off are lowered now.
+  /// The same; views that were put off are lowered now. What cannot be lowered has bytes
+  /// all the same, so that its readers can report their own problems.
   mlir::Value bufferOf(mlir::Value value);
   void bind(mlir::Value value, mlir::Value buffer) { buffers[value] = buffer; }
   /// The value was written through a view of the result of what uses it.
@@ -83,6 +84,7 @@ public:
   void copy(mlir::Operation *op, mlir::Value from, mlir::Value to, int64_t elements,
             int64_t elementBytes);
 
+  bool failedViews = false; // some view that was put off could not be lowered
   plan::ProgramOp program;
   mlir::OpBuilder storage;  // inserts before the queue
   mlir::OpBuilder launches; // inserts at the end of the queue

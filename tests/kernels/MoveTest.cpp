@@ -277,6 +277,15 @@ TEST(ArgReduce, TiesAndNan) {
   EXPECT_EQ(run(true, true), (std::vector<int64_t>{3, 0, 2}));
 }
 
+TEST(ArgReduce, IntegersThatFloatsCannotTellApart) {
+  int64_t big = int64_t(1) << 53;
+  std::vector<int64_t> x = {big, big + 1, -big - 1, -big};
+  ArgReduceParams p{2, 2, 1, 2, 1, 0, 0, 0, 1};
+  auto after = runEverywhere(
+      {"arg_reduce_i64", packParams(p), argReduceUnits(p), {toBytes(x), poisoned(16)}});
+  EXPECT_EQ(fromBytes<int64_t>(after[1]), (std::vector<int64_t>{1, 1}));
+}
+
 TEST(ArgReduce, AlongAMiddleAxis) {
   std::mt19937 rng(1);
   auto x = randomFloats(rng, 2 * 7 * 5);
@@ -309,6 +318,16 @@ TEST(Cumsum, ExclusiveAndReverse) {
             {"cumsum_f32", packParams(p), cumsumUnits(p), {toBytes(x), before}});
         expectNear(expected, before, after[1], 1e-5);
       }
+}
+
+TEST(Cumsum, IntegersWrap) {
+  int64_t most = std::numeric_limits<int64_t>::max();
+  std::vector<int64_t> x = {most, 1, 5, -7};
+  CumsumParams p{2, 2, 1, 0, 0, 1};
+  auto after = runEverywhere(
+      {"cumsum_i64", packParams(p), cumsumUnits(p), {toBytes(x), poisoned(32)}});
+  EXPECT_EQ(fromBytes<int64_t>(after[1]),
+            (std::vector<int64_t>{most, std::numeric_limits<int64_t>::min(), 5, -2}));
 }
 
 } // namespace

@@ -126,6 +126,30 @@ TEST(Operations, ArgMaxAndRunningSum) {
   return %m, %c : tensor<3x2xi64>, tensor<3x5x2xf32>)");
 }
 
+TEST(Operations, ArgMaxAndRunningSumOfIntegers) {
+  expectSame(
+      "(%x: tensor<3x5x2xi64> {graph.name = \"x\"}) -> (tensor<3x2xi64> "
+      "{graph.name = \"m\"}, tensor<3x5x2xi64> {graph.name = \"c\"})",
+      R"(  %m = graph.argmax %x {axis = 1 : i64} : (tensor<3x5x2xi64>) -> tensor<3x2xi64>
+  %c = graph.cumsum %x {axis = 1 : i64, reverse} : (tensor<3x5x2xi64>) -> tensor<3x5x2xi64>
+  return %m, %c : tensor<3x2xi64>, tensor<3x5x2xi64>)");
+}
+
+TEST(Operations, WhatHasNoKernelIsRefusedWithItsReaders) {
+  PlanFolder folder;
+  CompileOptions options;
+  options.spec.entries = {"infer"};
+  options.outPath = folder.file("m.plan");
+  Compiled compiled = compileText(
+      "func.func @forward(%x: tensor<4x3xi32> {graph.name = \"x\"}) -> (tensor<4xi64> "
+      "{graph.name = \"y\"}) {\n"
+      "  %m = graph.argmax %x {axis = 1 : i64} : (tensor<4x3xi32>) -> tensor<4xi64>\n"
+      "  %y = graph.add %m, %m : (tensor<4xi64>, tensor<4xi64>) -> tensor<4xi64>\n"
+      "  return %y : tensor<4xi64>\n}",
+      options);
+  EXPECT_FALSE(compiled.status.ok());
+}
+
 TEST(Operations, GroupedDilatedConvolutions) {
   expectSame(
       "(%x: tensor<2x4x9x8xf32> {graph.name = \"x\"}, %w: tensor<6x2x3x2xf32> "
