@@ -239,9 +239,15 @@ Value GraphImporter::untiedRead(Scope &scope, const std::string &name, Entry &en
   for (auto &[reader, value] : copies)
     if (reader.node == use.node && reader.index == use.index)
       return value;
-  std::string as = copies.empty() ? name : name + "@" + std::to_string(copies.size() + 1);
+  // Exporters that merge equal weights leave the lost names on Identity nodes.
+  auto isNamed = [](Use use) { return use.node && use.node->op_type() == "Identity"; };
+  auto number =
+      1 + llvm::count_if(copies, [&](auto &copy) { return !isNamed(copy.first); });
+  std::string as = isNamed(use)  ? use.node->output(0)
+                   : number == 1 ? name
+                                 : name + "@" + std::to_string(number);
   Value value = emitInitializer(scope, name, *entry.initializer, as);
-  if (!copies.empty() && use.node)
+  if (as != name && use.node)
     note("untie",
          "'" + name + "' as read by '" + nodeName(*use.node) + "' is '" + as + "'");
   copies.push_back({use, value});

@@ -81,6 +81,20 @@ TEST(Structure, TieAndUntie) {
   EXPECT_EQ(both.symbols(), (std::set<std::string>{"param/w", "param/w@2"}));
 }
 
+TEST(Structure, UntiedWeightsTakeTheNamesThatIdentitiesKept) {
+  ModelBuilder merged;
+  merged.input("x", {2, 3}).output("y");
+  merged.weight("norm1", {3});
+  merged.node("Identity", {"norm1"}, {"norm2"});
+  merged.node("Mul", {"x", "norm2"}, {"h"});
+  merged.node("Mul", {"h", "norm1"}, {"y"});
+  ImportOptions options;
+  options.untie = {"norm1"};
+  auto m = import(merged.save(), options);
+  ASSERT_TRUE(m.ok) << m.problems;
+  EXPECT_EQ(m.symbols(), (std::set<std::string>{"param/norm1", "param/norm2"}));
+}
+
 TEST(Structure, EqualAndSharedWeightsAreNoted) {
   std::vector<float> values, flipped(16 * 8);
   for (int i = 0; i < 8 * 16; ++i) {
