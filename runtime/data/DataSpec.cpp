@@ -66,6 +66,25 @@ Status parseOptions(DataSpec &spec, const std::vector<std::string_view> &pieces,
   return Status::success();
 }
 
+const Kind *findKind(std::string_view name) {
+  auto kind = std::find_if(kinds().begin(), kinds().end(),
+                           [&](const Kind &k) { return k.name == name; });
+  return kind == kinds().end() ? nullptr : &*kind;
+}
+
+/// Where '=' ends the name of the input: before the first "KIND:", since names may hold
+/// both signs ("serving_default:0"); else the first one, if no ':' precedes it.
+size_t endOfName(std::string_view text) {
+  constexpr size_t none = std::string_view::npos;
+  for (size_t at = text.find('='); at != none; at = text.find('=', at + 1)) {
+    size_t colon = text.find(':', at);
+    if (colon != none && findKind(text.substr(at + 1, colon - at - 1)))
+      return at;
+  }
+  size_t equals = text.find('=');
+  return equals < text.find(':') ? equals : none;
+}
+
 } // namespace
 
 Status DataSpec::refuse(const std::string &what) const {
@@ -75,20 +94,19 @@ Status DataSpec::refuse(const std::string &what) const {
 Result<DataSpec> DataSpec::parse(std::string_view text) {
   DataSpec spec;
   spec.text = text;
-  size_t colon = text.find(':'), equals = text.find('=');
+  size_t equals = endOfName(text);
+  size_t kindBegin = equals == std::string_view::npos ? 0 : equals + 1;
+  size_t colon = text.find(':', kindBegin);
   if (colon == std::string_view::npos)
     return spec.refuse("expected NAME=KIND:FILE");
-  size_t kindBegin = 0;
-  if (equals < colon) {
+  if (kindBegin > 0) {
     spec.input = text.substr(0, equals);
-    kindBegin = equals + 1;
     if (spec.input.empty())
       return spec.refuse("the name of the input before '=' is missing");
   }
   spec.kind = text.substr(kindBegin, colon - kindBegin);
-  auto kind = std::find_if(kinds().begin(), kinds().end(),
-                           [&](const Kind &k) { return k.name == spec.kind; });
-  if (kind == kinds().end()) {
+  const Kind *kind = findKind(spec.kind);
+  if (!kind) {
     std::vector<std::string_view> names;
     for (const Kind &known : kinds())
       names.push_back(known.name);

@@ -26,7 +26,15 @@ TEST(DataSpec, ReadsAllParts) {
 }
 
 TEST(DataSpec, InputNamesMayHoldColons) {
-  // The name ends at the first '=' when that is before the first ':'.
+  auto named = DataSpec::parse("serving_default=1:0=npy:f=idx:g.npy,scale=2");
+  ASSERT_TRUE(named.ok()) << named.status().message;
+  EXPECT_EQ(named->input, "serving_default=1:0");
+  EXPECT_EQ(named->kind, "npy");
+  EXPECT_EQ(named->file, "f=idx:g.npy");
+  EXPECT_EQ(*named->single("scale", ""), "2");
+}
+
+TEST(DataSpec, FilesMayHoldHashes) {
   auto spec = DataSpec::parse("x=npz:f.npz#a#b");
   ASSERT_TRUE(spec.ok());
   EXPECT_EQ(spec->file, "f.npz#a");
