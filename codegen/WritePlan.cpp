@@ -248,15 +248,50 @@ private:
                             schedule ? schedule.getValue() : "constant")
                             .Case("linear", fbs::ScheduleKind::linear)
                             .Case("cosine", fbs::ScheduleKind::cosine)
+                            .Case("wsd", fbs::ScheduleKind::wsd)
+                            .Case("one_cycle", fbs::ScheduleKind::one_cycle)
+                            .Case("step", fbs::ScheduleKind::step)
+                            .Case("table", fbs::ScheduleKind::table)
                             .Default(fbs::ScheduleKind::constant);
       entry->warmup_steps = integer("warmup_steps");
       entry->total_steps = integer("total_steps");
       entry->lr_scale = real("lr_scale", 1),
       entry->warmup_scale = real("warmup_scale", 1);
+      entry->momentum_decay = real("momentum_decay", 0);
+      addSchedule(group, *entry);
       for (auto member : group.getAs<ArrayAttr>("members").getAsRange<StringAttr>())
         entry->members.push_back(member.str());
       plan.groups.push_back(std::move(entry));
     }
+  }
+
+  /// What only some kinds of schedules have.
+  static void addSchedule(DictionaryAttr group, fbs::ParamGroupT &entry) {
+    auto options = group.getAs<DictionaryAttr>("schedule_options");
+    if (!options)
+      return;
+    auto real = [&](StringRef key) {
+      return options.getAs<FloatAttr>(key).getValueAsDouble();
+    };
+    auto integer = [&](StringRef key) {
+      return options.getAs<IntegerAttr>(key).getInt();
+    };
+    entry.min_ratio = real("min_ratio");
+    entry.decay_steps = integer("decay_steps");
+    entry.decay =
+        llvm::StringSwitch<fbs::DecayKind>(options.getAs<StringAttr>("decay").getValue())
+            .Case("cosine", fbs::DecayKind::cosine)
+            .Case("1-sqrt", fbs::DecayKind::one_minus_sqrt)
+            .Default(fbs::DecayKind::linear);
+    entry.step_size = integer("step_size");
+    entry.gamma = real("gamma");
+    entry.pct_start = real("pct_start");
+    entry.div_factor = real("div_factor");
+    entry.final_div_factor = real("final_div_factor");
+    ArrayRef<int64_t> points = options.getAs<DenseI64ArrayAttr>("points").asArrayRef();
+    entry.points.assign(points.begin(), points.end());
+    ArrayRef<double> factors = options.getAs<DenseF64ArrayAttr>("factors").asArrayRef();
+    entry.factors.assign(factors.begin(), factors.end());
   }
 
   static std::unique_ptr<fbs::KeyValueT> keyValue(StringRef key, StringRef value) {

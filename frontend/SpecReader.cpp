@@ -94,11 +94,16 @@ private:
   void readInitRule(const YAML::Node &node, InitRule rule);
   void readLoss(const YAML::Node &node);
   void readOptimizer(const YAML::Node &node);
+  bool isOptimizer(const YAML::Node &at, const std::string &kind, const std::string &key);
+  void readOptimizerModes(const YAML::Node &node);
+  void readScheduleTable(const YAML::Node &node);
+  void checkSchedule(const YAML::Node &node);
   void readBetas(const YAML::Node &node, double &beta1, double &beta2);
   void readGroups(const YAML::Node &node);
   void readSchedule(const YAML::Node &node);
   void readAccumulate(const YAML::Node &node);
   void readClip(const YAML::Node &node);
+  void readRecompute(const YAML::Node &node);
   void readMemory(const YAML::Node &node);
   void readTies(const YAML::Node &node);
   void readEntries(const YAML::Node &node);
@@ -300,8 +305,10 @@ void Reader::readInitRule(const YAML::Node &node, InitRule rule) {
     number(node, "normal", rule.std, 0, 1e6);
   }
   read(node, "from", rule.from, "text");
-  if (!node["normal"] &&
-      oneOf(node, rule.from, {"model", "zeros", "kaiming", "xavier"}, {}, "init.from"))
+  if (!node["normal"] && oneOf(node, rule.from,
+                               {"model", "zeros", "ones", "kaiming", "kaiming_normal",
+                                "xavier", "xavier_normal"},
+                               {}, "init.from"))
     spec.init.push_back(rule);
   else if (node["normal"])
     spec.init.push_back(rule);
@@ -319,10 +326,11 @@ void Reader::readLoss(const YAML::Node &node) {
   read(node, "kind", loss.kind, "text");
   if (loss.kind.empty())
     return error(node, "'loss' has no 'kind'; expected one of cross_entropy, mse, l1, "
-                       "nll, sum, bce_with_logits, output");
+                       "huber, kl, nll, sum, bce_with_logits, output");
   oneOf(node["kind"], loss.kind,
-        {"cross_entropy", "mse", "l1", "nll", "sum", "bce_with_logits", "output"},
-        {"huber", "kl", "ctc", "triplet"}, "loss.kind");
+        {"cross_entropy", "mse", "l1", "huber", "kl", "nll", "sum", "bce_with_logits",
+         "output"},
+        {"ctc", "triplet"}, "loss.kind");
   read(node, "logits", loss.logits, "a name");
   read(node, "labels", loss.labels, "a name");
   read(node, "name", loss.name, "a name");
@@ -332,6 +340,7 @@ void Reader::readLoss(const YAML::Node &node) {
   read(node, "class_weights", loss.classWeights, "a list of numbers");
   number(node, "label_smoothing", loss.labelSmoothing, 0, 1);
   number(node, "pos_weight", loss.posWeight, 0, 1e30);
+  number(node, "delta", loss.delta, 1e-30, 1e30);
   if (loss.kind == "output" && loss.name.empty())
     error(node, "'loss: {kind: output}' needs 'name', the model's scalar loss");
 }
@@ -348,31 +357,96 @@ void Reader::readBetas(const YAML::Node &node, double &beta1, double &beta2) {
   beta2 = betas[1];
 }
 
+/// Keys of `optimizer` that only some kinds read: a key without effect is an error.
+static const struct {
+  const char *key;
+  std::vector<std::string> kinds;
+} kOptimizerKeys[] = {
+    {"betas", {"adam", "adamw", "nadam", "radam", "lamb", "lion", "muon"}},
+    {"eps",
+     {"adam", "adamw", "nadam", "radam", "lamb", "adagrad", "rmsprop", "adafactor",
+      "muon"}},
+    {"eps_mode", {"adam", "adamw"}},
+    {"momentum", {"sgd", "rmsprop", "muon"}},
+    {"dampening", {"sgd"}},
+    {"nesterov", {"sgd", "muon"}},
+    {"amsgrad", {"adam", "adamw"}},
+    {"momentum_decay", {"nadam"}},
+    {"decoupled_weight_decay", {"nadam", "radam"}},
+    {"lr_decay", {"adagrad"}},
+    {"initial_accumulator_value", {"adagrad"}},
+    {"alpha", {"rmsprop"}},
+    {"centered", {"rmsprop"}},
+    {"beta2_decay", {"adafactor"}},
+    {"eps2", {"adafactor"}},
+    {"d", {"adafactor"}},
+    {"ns_steps", {"muon"}},
+    {"adjust_lr_fn", {"muon"}},
+};
+
+bool Reader::isOptimizer(const YAML::Node &at, const std::string &kind,
+                         const std::string &key) {
+  std::string list;
+  for (const char *name : kOptimizerKinds) {
+    if (kind == name)
+      return true;
+    list += (list.empty() ? "" : ", ") + std::string(name);
+  }
+  error(at, "'" + key + "' is '" + kind + "', expected one of " + list);
+  return false;
+}
+
 void Reader::readOptimizer(const YAML::Node &node) {
   OptimizerSpec &optimizer = spec.optimizer;
-  read(node, "kind", optimizer.kind, "text");
-  oneOf(node["kind"] ? node["kind"] : node, optimizer.kind, {"sgd", "adam", "adamw"},
-        {"nadam", "radam", "amsgrad", "adagrad", "rmsprop", "lamb", "lion", "adafactor",
-         "muon"},
-        "optimizer.kind");
-  if (optimizer.kind == "sgd")
-    optimizer.lr = 1e-2;
-  if (optimizer.kind != "adamw")
-    optimizer.weightDecay = 0;
+  std::string kind = optimizer.kind;
+  read(node, "kind", kind, "text");
+  if (!isOptimizer(node["kind"] ? node["kind"] : node, kind, "optimizer.kind"))
+    return;
+  optimizer = optimizerDefaults(kind);
+  for (const auto &[key, kinds] : kOptimizerKeys)
+    if (node[key] && std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
+      error(node[key], "'optimizer." + std::string(key) + "' has no effect on " + kind +
+                           "; remove it");
   number(node, "lr", optimizer.lr, 0, 1e6);
   readBetas(node, optimizer.beta1, optimizer.beta2);
   number(node, "eps", optimizer.eps, 0, 1);
   number(node, "weight_decay", optimizer.weightDecay, 0, 1e6);
   number(node, "momentum", optimizer.momentum, 0, 1);
   number(node, "dampening", optimizer.dampening, 0, 1);
+  number(node, "momentum_decay", optimizer.momentumDecay, 0, 1e6);
+  number(node, "lr_decay", optimizer.lrDecay, 0, 1e6);
+  number(node, "initial_accumulator_value", optimizer.initialAccumulator, 0, 1e30);
+  number(node, "alpha", optimizer.alpha, 0, 1);
+  number(node, "beta2_decay", optimizer.beta2Decay, -10, 0);
+  number(node, "eps2", optimizer.eps2, 0, 1e6);
+  number(node, "d", optimizer.d, 1, 1e6);
+  count(node, "ns_steps", optimizer.nsSteps, 1);
   read(node, "nesterov", optimizer.nesterov, "true or false");
-  std::string mode = "after_correction";
+  read(node, "amsgrad", optimizer.amsgrad, "true or false");
+  read(node, "decoupled_weight_decay", optimizer.decoupledWeightDecay, "true or false");
+  read(node, "centered", optimizer.centered, "true or false");
+  readOptimizerModes(node);
+}
+
+void Reader::readOptimizerModes(const YAML::Node &node) {
+  OptimizerSpec &optimizer = spec.optimizer;
+  std::string mode = "after_correction", adjust = "original";
   read(node, "eps_mode", mode, "text");
   if (oneOf(node["eps_mode"] ? node["eps_mode"] : node, mode,
             {"after_correction", "before_correction"}, {}, "optimizer.eps_mode"))
     optimizer.epsBeforeCorrection = mode == "before_correction";
-  if (optimizer.nesterov && (optimizer.momentum == 0 || optimizer.dampening != 0))
+  read(node, "adjust_lr_fn", adjust, "text");
+  if (oneOf(node["adjust_lr_fn"] ? node["adjust_lr_fn"] : node, adjust,
+            {"original", "match_rms_adamw"}, {}, "optimizer.adjust_lr_fn"))
+    optimizer.matchRmsAdamw = adjust == "match_rms_adamw";
+  if (optimizer.nsSteps > 100)
+    error(node["ns_steps"], "'ns_steps' is " + std::to_string(optimizer.nsSteps) +
+                                ", expected at most 100");
+  if (optimizer.kind == "sgd" && optimizer.nesterov &&
+      (optimizer.momentum == 0 || optimizer.dampening != 0))
     error(node, "'nesterov' needs 'momentum' above 0 and 'dampening' 0");
+  if (optimizer.kind == "radam" && optimizer.beta2 <= 0.6)
+    error(node, "'radam' needs a second beta above 0.6, or no update is ever rectified");
 }
 
 void Reader::readGroups(const YAML::Node &node) {
@@ -384,6 +458,9 @@ void Reader::readGroups(const YAML::Node &node) {
     if (group.match.empty())
       error(entry, "an element of 'parameter_groups' has no 'match'");
     read(entry, "frozen", group.frozen, "true or false");
+    read(entry, "kind", group.kind, "text");
+    if (group.kind)
+      isOptimizer(entry["kind"], *group.kind, "parameter_groups[].kind");
     read(entry, "lr", group.lr, "a number");
     read(entry, "eps", group.eps, "a number");
     read(entry, "weight_decay", group.weightDecay, "a number");
@@ -403,14 +480,89 @@ void Reader::readSchedule(const YAML::Node &node) {
   ScheduleSpec &schedule = spec.schedule;
   read(node, "kind", schedule.kind, "text");
   oneOf(node["kind"] ? node["kind"] : node, schedule.kind,
-        {"constant", "linear", "cosine"}, {"wsd", "one_cycle", "step", "table"},
+        {"constant", "linear", "cosine", "wsd", "one_cycle", "step", "table"}, {},
         "schedule.kind");
   count(node, "warmup_steps", schedule.warmupSteps, 0);
   count(node, "total_steps", schedule.totalSteps, 1);
   number(node, "lr_scale", schedule.lrScale, 0, 1e6);
   number(node, "warmup_scale", schedule.warmupScale, 0, 1e6);
-  if (schedule.kind != "constant" && schedule.totalSteps == 0)
-    error(node, "'schedule: {kind: " + schedule.kind + "}' needs 'total_steps'");
+  number(node, "min_ratio", schedule.minRatio, 0, 1);
+  count(node, "decay_steps", schedule.decaySteps, 1);
+  read(node, "decay", schedule.decay, "text");
+  oneOf(node["decay"] ? node["decay"] : node, schedule.decay,
+        {"linear", "cosine", "1-sqrt"}, {}, "schedule.decay");
+  count(node, "step_size", schedule.stepSize, 1);
+  number(node, "gamma", schedule.gamma, 0, 1e3);
+  number(node, "pct_start", schedule.pctStart, 0, 1);
+  number(node, "div_factor", schedule.divFactor, 1e-6, 1e12);
+  number(node, "final_div_factor", schedule.finalDivFactor, 1e-6, 1e12);
+  read(node, "milestones", schedule.points, "a list of updates");
+  readScheduleTable(node["table"]);
+  checkSchedule(node);
+}
+
+void Reader::readScheduleTable(const YAML::Node &node) {
+  if (!node)
+    return;
+  std::vector<std::pair<int64_t, double>> pairs;
+  try {
+    pairs = node.as<std::vector<std::pair<int64_t, double>>>();
+  } catch (const YAML::Exception &) {
+    return error(node,
+                 "'table' is no list of pairs, expected such as [[0, 1], [1000, 0.1]]");
+  }
+  for (auto [point, factor] : pairs) {
+    if (!(factor >= 0 && factor <= 1e6))
+      error(node, "'table' has a factor that is no number from 0 to 1e6");
+    spec.schedule.points.push_back(point);
+    spec.schedule.factors.push_back(factor);
+  }
+}
+
+/// Each kind has what it needs, and nothing that it does not read.
+void Reader::checkSchedule(const YAML::Node &node) {
+  const ScheduleSpec &schedule = spec.schedule;
+  const std::string &kind = schedule.kind;
+  static const struct {
+    const char *key;
+    std::vector<std::string> kinds;
+  } keys[] = {{"min_ratio", {"linear", "cosine", "wsd"}},
+              {"decay_steps", {"wsd"}},
+              {"decay", {"wsd"}},
+              {"step_size", {"step"}},
+              {"milestones", {"step"}},
+              {"gamma", {"step"}},
+              {"pct_start", {"one_cycle"}},
+              {"div_factor", {"one_cycle"}},
+              {"final_div_factor", {"one_cycle"}},
+              {"warmup_steps", {"constant", "linear", "cosine", "wsd", "step", "table"}},
+              {"table", {"table"}}};
+  for (const auto &[key, kinds] : keys)
+    if (node[key] && std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
+      error(node[key], "'schedule." + std::string(key) + "' has no effect on " + kind +
+                           "; remove it");
+  auto needs = [&](const std::string &key) {
+    error(node, "'schedule: {kind: " + kind + "}' needs '" + key + "'");
+  };
+  bool isOpenEnded = kind == "constant" || kind == "step" || kind == "table";
+  if (!isOpenEnded && schedule.totalSteps == 0)
+    needs("total_steps");
+  if (kind == "wsd" && schedule.decaySteps == 0)
+    needs("decay_steps");
+  if (kind == "wsd" && schedule.totalSteps > 0 &&
+      schedule.decaySteps > schedule.totalSteps)
+    error(node["decay_steps"], "'decay_steps' is " + std::to_string(schedule.decaySteps) +
+                                   ", expected at most 'total_steps', " +
+                                   std::to_string(schedule.totalSteps));
+  if (kind == "step" && (schedule.stepSize > 0) == !schedule.points.empty())
+    needs("step_size' or 'milestones");
+  if (kind == "table" && schedule.points.empty())
+    needs("table");
+  for (size_t i = 0; i < schedule.points.size(); ++i)
+    if (schedule.points[i] < 0 || (i > 0 && schedule.points[i] <= schedule.points[i - 1]))
+      return error(node, "the updates of 'schedule." +
+                             std::string(kind == "step" ? "milestones" : "table") +
+                             "' must rise from 0 or above");
 }
 
 void Reader::readAccumulate(const YAML::Node &node) {
@@ -437,6 +589,18 @@ void Reader::readClip(const YAML::Node &node) {
     error(node, "'clip: {kind: global_norm}' needs 'max' above 0");
 }
 
+void Reader::readRecompute(const YAML::Node &node) {
+  if (node.IsMap() && node["every"]) {
+    spec.recompute = "every";
+    count(node, "every", spec.recomputeEvery, 1);
+  } else if (node.IsMap()) {
+    error(node, "'memory.recompute' is a map without 'every'; expected none, sqrt, auto "
+                "or {every: N}");
+  } else if (oneOf(node, text(node), {"none", "sqrt", "auto"}, {}, "memory.recompute")) {
+    spec.recompute = text(node);
+  }
+}
+
 void Reader::readMemory(const YAML::Node &node) {
   if (YAML::Node budget = node["budget"]) {
     spec.budgetBytes = budget.IsScalar() ? parseSize(budget.Scalar()) : std::nullopt;
@@ -445,8 +609,8 @@ void Reader::readMemory(const YAML::Node &node) {
                         "', expected bytes or a size such as 2GiB");
   }
   if (YAML::Node recompute = node["recompute"])
-    oneOf(recompute, text(recompute), {"none"}, {"a map", "sqrt", "auto"},
-          "memory.recompute");
+    readRecompute(recompute);
+  read(node, "keep", spec.keep, "a list of names");
   if (YAML::Node offload = node["offload"])
     oneOf(offload, text(offload), {"none"}, {"auto", "host"}, "memory.offload");
   if (YAML::Node order = node["order"])

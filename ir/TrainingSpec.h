@@ -11,7 +11,7 @@
 namespace sluice {
 
 struct LossSpec {
-  std::string kind;               // cross_entropy, mse, l1, nll, sum, bce_with_logits, output; empty: none given
+  std::string kind;               // cross_entropy, mse, l1, huber, kl, nll, sum, bce_with_logits, output; empty: none given
   std::string logits;             // name of a model output (predictions, for mse and l1)
   std::string labels = "labels";  // name of the new input (targets)
   std::string name;               // kind output: the model's scalar loss
@@ -19,30 +19,78 @@ struct LossSpec {
   std::vector<double> classWeights;
   double labelSmoothing = 0;
   double posWeight = 1;
+  double delta = 1; // huber
   std::optional<int64_t> classAxis; // dimension of logits that counts classes; default: last up to rank 3, else 1
 };
 
+/// Hyper-parameters of all kinds; each kind reads its own. Names are PyTorch's.
 struct OptimizerSpec {
-  std::string kind = "adamw"; // sgd, adam, adamw
-  double lr = 1e-3;           // sgd 1e-2
+  std::string kind = "adamw"; // kOptimizerKinds
+  double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double weightDecay = 0.01;  // adam and sgd 0
-  bool epsBeforeCorrection = false;
-  double momentum = 0, dampening = 0;
-  bool nesterov = false;
+  double weightDecay = 0.01;
+  bool epsBeforeCorrection = false, amsgrad = false; // adam, adamw
+  double momentum = 0, dampening = 0;                // sgd, rmsprop, muon
+  bool nesterov = false;                             // sgd, muon
+  double momentumDecay = 4e-3;                       // nadam
+  bool decoupledWeightDecay = false;                 // nadam, radam
+  double lrDecay = 0, initialAccumulator = 0;        // adagrad
+  double alpha = 0.99;                               // rmsprop
+  bool centered = false;                             // rmsprop
+  double beta2Decay = -0.8, eps2 = 1e-3, d = 1;      // adafactor
+  int64_t nsSteps = 5;                               // muon
+  bool matchRmsAdamw = false;                        // muon
+
+  bool operator==(const OptimizerSpec &) const = default;
 };
+
+inline constexpr const char *kOptimizerKinds[] = {
+    "sgd",  "adam", "adamw", "nadam",     "radam", "adagrad",
+    "rmsprop", "lamb", "lion",  "adafactor", "muon"};
+
+/// What a kind starts from: PyTorch's defaults; LAMB's are those of NVIDIA's FusedLAMB, Lion's its paper's.
+inline OptimizerSpec optimizerDefaults(const std::string &kind) {
+  OptimizerSpec o;
+  o.kind = kind;
+  if (kind != "adamw" && kind != "lamb")
+    o.weightDecay = 0;
+  if (kind == "sgd" || kind == "adagrad" || kind == "rmsprop" || kind == "adafactor")
+    o.lr = 1e-2;
+  if (kind == "nadam")
+    o.lr = 2e-3;
+  if (kind == "adagrad")
+    o.eps = 1e-10;
+  if (kind == "lamb")
+    o.eps = 1e-6;
+  if (kind == "lion")
+    o.lr = 1e-4, o.beta2 = 0.99;
+  if (kind == "adafactor")
+    o.eps = 0x1p-23;
+  if (kind == "muon")
+    o.weightDecay = 0.1, o.momentum = 0.95, o.nesterov = true;
+  return o;
+}
 
 /// Overrides for parameters whose name matches a glob; later groups win.
 struct ParameterGroupSpec {
   std::string match;
   bool frozen = false;
+  std::optional<std::string> kind; // of the optimizer: starts from the defaults of that kind
   std::optional<double> lr, beta1, beta2, eps, weightDecay, momentum, dampening;
 };
 
 struct ScheduleSpec {
-  std::string kind = "constant"; // linear, cosine
+  std::string kind = "constant"; // linear, cosine, wsd, one_cycle, step, table
   int64_t warmupSteps = 0, totalSteps = 0;
   double lrScale = 1, warmupScale = 1;
+  double minRatio = 0;          // linear, cosine, wsd
+  int64_t decaySteps = 0;       // wsd
+  std::string decay = "linear"; // wsd: linear, cosine, 1-sqrt
+  int64_t stepSize = 0;         // step; 0: at `points`
+  double gamma = 0.1;           // step
+  double pctStart = 0.3, divFactor = 25, finalDivFactor = 1e4; // one_cycle
+  std::vector<int64_t> points;  // step (its milestones), table
+  std::vector<double> factors;  // table: one per point
 };
 
 struct ClipSpec {
@@ -52,7 +100,7 @@ struct ClipSpec {
 
 struct InitRule {
   std::string match = "*";
-  std::string from = "model"; // model, zeros, kaiming, xavier, normal
+  std::string from = "model"; // model, zeros, ones, kaiming[_normal], xavier[_normal], normal
   double std = 0.02;
 };
 
@@ -78,6 +126,9 @@ struct TrainingSpec {
   int64_t accumulate = 1;
   ClipSpec clip;
   std::optional<int64_t> budgetBytes;
+  std::string recompute; // none, every, sqrt, auto; empty: auto under a budget, else none
+  int64_t recomputeEvery = 2;
+  std::vector<std::string> keep; // globs: what is never run again
   std::vector<std::string> entries = {"step", "eval", "infer"};
   std::string text; // the file as read, for reports and the hash
 };

@@ -75,6 +75,8 @@ bool anyMatch(std::vector<Pattern> &patterns, StringRef name) {
 }
 
 OptimizerSpec overridden(OptimizerSpec options, const ParameterGroupSpec &group) {
+  if (group.kind)
+    options = optimizerDefaults(*group.kind);
   options.lr = group.lr.value_or(options.lr);
   options.beta1 = group.beta1.value_or(options.beta1);
   options.beta2 = group.beta2.value_or(options.beta2);
@@ -85,16 +87,27 @@ OptimizerSpec overridden(OptimizerSpec options, const ParameterGroupSpec &group)
   return options;
 }
 
-/// What makes two parameters members of one group.
-std::vector<double> keyOf(const OptimizerSpec &o) {
-  return {o.lr, o.beta1, o.beta2, o.eps, o.weightDecay, o.momentum, o.dampening};
-}
-
 struct Group {
   std::string name;
   OptimizerSpec options;
   std::vector<std::string> members; // symbols, in name order
 };
+
+/// What only some kinds of schedules have.
+DictionaryAttr scheduleOptions(Builder &b, const ScheduleSpec &schedule) {
+  return b.getDictionaryAttr({
+      b.getNamedAttr("min_ratio", b.getF64FloatAttr(schedule.minRatio)),
+      b.getNamedAttr("decay_steps", b.getI64IntegerAttr(schedule.decaySteps)),
+      b.getNamedAttr("decay", b.getStringAttr(schedule.decay)),
+      b.getNamedAttr("step_size", b.getI64IntegerAttr(schedule.stepSize)),
+      b.getNamedAttr("gamma", b.getF64FloatAttr(schedule.gamma)),
+      b.getNamedAttr("pct_start", b.getF64FloatAttr(schedule.pctStart)),
+      b.getNamedAttr("div_factor", b.getF64FloatAttr(schedule.divFactor)),
+      b.getNamedAttr("final_div_factor", b.getF64FloatAttr(schedule.finalDivFactor)),
+      b.getNamedAttr("points", b.getDenseI64ArrayAttr(schedule.points)),
+      b.getNamedAttr("factors", b.getDenseF64ArrayAttr(schedule.factors)),
+  });
+}
 
 DictionaryAttr describe(Builder &b, const Group &group, const ScheduleSpec &schedule) {
   SmallVector<Attribute> members;
@@ -103,6 +116,7 @@ DictionaryAttr describe(Builder &b, const Group &group, const ScheduleSpec &sche
   const OptimizerSpec &o = group.options;
   return b.getDictionaryAttr({
       b.getNamedAttr("name", b.getStringAttr(group.name)),
+      b.getNamedAttr("kind", b.getStringAttr(o.kind)),
       b.getNamedAttr("lr", b.getF64FloatAttr(o.lr)),
       b.getNamedAttr("beta1", b.getF64FloatAttr(o.beta1)),
       b.getNamedAttr("beta2", b.getF64FloatAttr(o.beta2)),
@@ -110,7 +124,22 @@ DictionaryAttr describe(Builder &b, const Group &group, const ScheduleSpec &sche
       b.getNamedAttr("weight_decay", b.getF64FloatAttr(o.weightDecay)),
       b.getNamedAttr("momentum", b.getF64FloatAttr(o.momentum)),
       b.getNamedAttr("dampening", b.getF64FloatAttr(o.dampening)),
+      b.getNamedAttr("nesterov", b.getBoolAttr(o.nesterov)),
+      b.getNamedAttr("eps_before", b.getBoolAttr(o.epsBeforeCorrection)),
+      b.getNamedAttr("amsgrad", b.getBoolAttr(o.amsgrad)),
+      b.getNamedAttr("momentum_decay", b.getF64FloatAttr(o.momentumDecay)),
+      b.getNamedAttr("decoupled", b.getBoolAttr(o.decoupledWeightDecay)),
+      b.getNamedAttr("lr_decay", b.getF64FloatAttr(o.lrDecay)),
+      b.getNamedAttr("initial_accumulator", b.getF64FloatAttr(o.initialAccumulator)),
+      b.getNamedAttr("alpha", b.getF64FloatAttr(o.alpha)),
+      b.getNamedAttr("centered", b.getBoolAttr(o.centered)),
+      b.getNamedAttr("beta2_decay", b.getF64FloatAttr(o.beta2Decay)),
+      b.getNamedAttr("eps2", b.getF64FloatAttr(o.eps2)),
+      b.getNamedAttr("d", b.getF64FloatAttr(o.d)),
+      b.getNamedAttr("ns_steps", b.getI64IntegerAttr(o.nsSteps)),
+      b.getNamedAttr("match_rms_adamw", b.getBoolAttr(o.matchRmsAdamw)),
       b.getNamedAttr("schedule", b.getStringAttr(schedule.kind)),
+      b.getNamedAttr("schedule_options", scheduleOptions(b, schedule)),
       b.getNamedAttr("warmup_steps", b.getI64IntegerAttr(schedule.warmupSteps)),
       b.getNamedAttr("total_steps", b.getI64IntegerAttr(schedule.totalSteps)),
       b.getNamedAttr("lr_scale", b.getF64FloatAttr(schedule.lrScale)),
@@ -153,6 +182,10 @@ private:
       groupName = "group" + std::to_string(i + 1);
     }
     parameter.setTrainable(trains);
+    if (options.kind == "muon" && parameter.getTensorType().getRank() < 2) {
+      options.kind = "adamw"; // Muon is for matrices
+      groupName += "-vectors";
+    }
     if (trains)
       join(parameter, options, groupName);
     else
@@ -163,8 +196,8 @@ private:
   /// same last rule.
   void join(graph::ParameterOp parameter, const OptimizerSpec &options,
             std::string name) {
-    auto group = llvm::find_if(
-        groups, [&](const Group &g) { return keyOf(g.options) == keyOf(options); });
+    auto group =
+        llvm::find_if(groups, [&](const Group &g) { return g.options == options; });
     if (group == groups.end()) {
       while (llvm::any_of(groups, [&](const Group &g) { return g.name == name; }))
         name += "b";

@@ -5,6 +5,7 @@
 #include "ir/TrainingSpec.h"
 #include "ir/graph/GraphBuilder.h"
 #include "passes/EntryFunctions.h"
+#include "passes/OptimizerUpdate.h"
 #include "passes/Passes.h"
 #include "passes/StateSymbols.h"
 
@@ -24,28 +25,11 @@ struct Gradient {
   Value sum;
 };
 
-/// The optimizer's options for the members of a group, from `graph.groups`.
-class GroupOptions {
-public:
-  explicit GroupOptions(ModuleOp module) {
-    if (auto groups = module->getAttrOfType<ArrayAttr>("graph.groups"))
-      for (auto group : groups.getAsRange<DictionaryAttr>())
-        byName[group.getAs<StringAttr>("name").getValue()] = group;
-  }
-  APFloat get(StringRef group, StringRef key) const {
-    return byName.lookup(group).getAs<FloatAttr>(key).getValue();
-  }
-
-private:
-  llvm::StringMap<DictionaryAttr> byName;
-};
-
 /// Builds the optimizer part of one entry.
 class UpdateBuilder {
 public:
   UpdateBuilder(func::FuncOp entry, const TrainingSpec &spec, StateSymbols &state)
-      : spec(spec), state(state), reads(entry, state),
-        options(entry->getParentOfType<ModuleOp>()), builder(returnOf(entry)) {}
+      : spec(spec), state(state), reads(entry, state), builder(returnOf(entry)) {}
 
   /// Updates all parameters; returns the norm of the mean gradient where it is clipped,
   /// else null.
@@ -92,68 +76,12 @@ private:
   }
 
   void update(const Gradient &gradient) {
-    if (spec.optimizer.kind == "sgd")
-      sgd(gradient);
-    else
-      adam(gradient);
-  }
-
-  Value control(StringRef group, StringRef name) {
-    return reads.control(("control/" + group + "/" + name).str(), builder.getF32Type(),
-                         group);
-  }
-
-  /// The moment `suffix` of a parameter, zero at first.
-  graph::ParameterOp moment(graph::ParameterOp parameter, StringRef suffix) {
-    std::string symbol =
-        ("opt/" + modelName(parameter.getSymName()) + "/" + suffix).str();
-    return state.declare(symbol, parameter.getTensorType(), "moment",
-                         *parameter.getGroup());
-  }
-
-  void write(graph::ParameterOp target, Value value) {
-    builder.create<graph::WriteOp>(target.getLoc(), target.getSymName(), value);
-  }
-
-  void sgd(const Gradient &gradient) {
-    graph::ParameterOp parameter = gradient.parameter;
-    StringRef group = *parameter.getGroup();
-    APFloat momentum = options.get(group, "momentum");
-    graph::ParameterOp velocity;
-    Value v;
-    if (!momentum.isZero()) {
-      velocity = moment(parameter, "velocity");
-      v = reads.read(velocity);
-    }
-    auto op = builder.create<graph::SgdOp>(
-        parameter.getLoc(), reads.read(parameter), gradient.sum, v, control(group, "lr"),
-        reads.control("control/update", builder.getI64Type()), momentum,
-        options.get(group, "dampening"), options.get(group, "weight_decay"),
-        spec.optimizer.nesterov);
-    write(parameter, op.getNewW());
-    if (velocity)
-      write(velocity, op.getNewV());
-  }
-
-  void adam(const Gradient &gradient) {
-    graph::ParameterOp parameter = gradient.parameter;
-    StringRef group = *parameter.getGroup();
-    graph::ParameterOp m = moment(parameter, "m"), v = moment(parameter, "v");
-    auto op = builder.create<graph::AdamOp>(
-        parameter.getLoc(), reads.read(parameter), gradient.sum, reads.read(m),
-        reads.read(v), control(group, "lr"), control(group, "bc1"), control(group, "bc2"),
-        options.get(group, "beta1"), options.get(group, "beta2"),
-        options.get(group, "eps"), options.get(group, "weight_decay"),
-        /*decoupled=*/spec.optimizer.kind == "adamw", spec.optimizer.epsBeforeCorrection);
-    write(parameter, op.getNewW());
-    write(m, op.getNewM());
-    write(v, op.getNewV());
+    OptimizerUpdate(builder, state, reads, gradient.parameter).build(gradient.sum);
   }
 
   const TrainingSpec &spec;
   StateSymbols &state;
   EntryReads reads;
-  GroupOptions options;
   OpBuilder builder;
 };
 

@@ -14,7 +14,8 @@ using graph::tensorType;
 static bool hasLabels(StringRef kind) { return kind == "cross_entropy" || kind == "nll"; }
 
 bool hasTarget(StringRef kind) {
-  return hasLabels(kind) || kind == "mse" || kind == "l1" || kind == "bce_with_logits";
+  return hasLabels(kind) ||
+         llvm::is_contained({"mse", "l1", "huber", "kl", "bce_with_logits"}, kind);
 }
 
 bool isLossKind(StringRef kind) {
@@ -89,8 +90,11 @@ public:
       return {sumValid(prediction), b.splat(scalarType(), 1)};
     if (kind == "output" && tensorType(prediction).getNumElements() == 1)
       return modelMean();
-    return {sumValid(kind == "output" ? prediction : elementwise()),
-            validElements(prediction)};
+    Value each = kind == "output" ? prediction : elementwise();
+    // A divergence is of distributions: one per sample, as PyTorch's batchmean.
+    if (kind == "kl")
+      return {sumValid(each), b.cast(valid, b.getF32Type())};
+    return {sumValid(each), validElements(prediction)};
   }
 
 private:
@@ -131,12 +135,32 @@ private:
       return b.square(b.sub(prediction, targets));
     if (spec.kind == "l1")
       return b.make<graph::AbsOp>(b.sub(prediction, targets));
+    if (spec.kind == "huber")
+      return huber(b.make<graph::AbsOp>(b.sub(prediction, targets)));
+    if (spec.kind == "kl")
+      return divergence(targets);
     // bce_with_logits: (1 - t) x + (1 + (p - 1) t) log(1 + e^-x), as PyTorch.
     Value rest = b.sub(b.splatLike(targets, 1), targets);
     Value surprise = b.make<graph::SoftplusOp>(b.neg(prediction));
     if (spec.posWeight != 1)
       surprise = b.mul(surprise, b.shift(b.scale(targets, spec.posWeight - 1), 1));
     return b.add(b.mul(rest, prediction), surprise);
+  }
+
+  /// d^2 / 2 up to delta, then delta * (d - delta / 2).
+  Value huber(Value distance) {
+    Value near = b.scale(b.square(distance), 0.5);
+    Value far = b.scale(b.shift(distance, -spec.delta / 2), spec.delta);
+    Value limit = b.splatLike(distance, spec.delta);
+    return b.select(b.compare(distance, "le", limit), near, far);
+  }
+
+  /// t * (log t - x) where x is a logarithm too, 0 where t is 0.
+  Value divergence(Value targets) {
+    Value some = b.compare(targets, "gt", b.splatLike(targets, 0));
+    Value safe = b.select(some, targets, b.splatLike(targets, 1));
+    Value each = b.mul(targets, b.sub(b.log(safe), prediction));
+    return b.select(some, each, b.splatLike(targets, 0));
   }
 
   /// Labels of padding are replaced by the ignored one, so the loss itself knows only

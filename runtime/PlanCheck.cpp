@@ -42,6 +42,11 @@ Status checkHeaderFields(const fbs::Plan &plan) {
   return Status::success();
 }
 
+bool isGroupControl(std::string_view what) {
+  return what == "lr" || what == "bc1" || what == "bc2" || what == "nadam_g" ||
+         what == "nadam_m" || what == "radam_r";
+}
+
 /// Scalars the runtime writes before a program; one it does not know would stay zero in
 /// silence.
 Status checkControl(const fbs::Plan &plan, const fbs::StateTensor &tensor) {
@@ -55,7 +60,7 @@ Status checkControl(const fbs::Plan &plan, const fbs::StateTensor &tensor) {
       bool groupKnown = false;
       for (uint32_t i = 0; i < sizeOf(plan.groups()); ++i)
         groupKnown |= viewOf(plan.groups()->Get(i)->name()) == group;
-      if (!groupKnown || (what != "lr" && what != "bc1" && what != "bc2"))
+      if (!groupKnown || !isGroupControl(what))
         return broken("control " + quoted(name) + " is not one this runtime writes");
       expected = fbs::DType::f32;
     } else if (rest != "seed" && rest != "update" && rest != "sample" &&
@@ -124,6 +129,38 @@ Status checkState(const fbs::Plan &plan, VisitBudget &budget) {
   return Status::success();
 }
 
+/// The points of a schedule rise, and its factors are finite.
+Status checkSchedule(const fbs::ParamGroup &group, const std::string &name) {
+  using K = fbs::ScheduleKind;
+  bool isOpenEnded = group.schedule() == K::constant || group.schedule() == K::step ||
+                     group.schedule() == K::table;
+  auto isFactor = [](double x) { return x >= 0.0 && x <= 1e6; };
+  auto isCount = [](int64_t x) { return x >= 0 && x <= maxCount; };
+  if (!isCount(group.warmup_steps()) || !isCount(group.total_steps()) ||
+      !isCount(group.decay_steps()) || !isCount(group.step_size()) ||
+      (!isOpenEnded && group.total_steps() == 0))
+    return broken("group " + name + " has a schedule of impossible length");
+  if (!isFactor(group.min_ratio()) || !isFactor(group.gamma()) ||
+      !(group.pct_start() >= 0.0 && group.pct_start() <= 1.0) ||
+      !(group.div_factor() > 0.0 && std::isfinite(group.div_factor())) ||
+      !(group.final_div_factor() > 0.0 && std::isfinite(group.final_div_factor())) ||
+      !(group.momentum_decay() >= 0.0 && group.momentum_decay() <= 1e6))
+    return broken("group " + name + " has a factor out of range");
+  uint32_t points = sizeOf(group.points());
+  if (group.schedule() == K::table && (points == 0 || points != sizeOf(group.factors())))
+    return broken("group " + name + " has a table without a factor for each point");
+  for (uint32_t i = 0; i < points; ++i)
+    if (!isCount(group.points()->Get(i)) ||
+        (i > 0 && group.points()->Get(i) <= group.points()->Get(i - 1)))
+      return broken("group " + name + " has points that do not rise");
+  for (uint32_t i = 0; i < sizeOf(group.factors()); ++i)
+    if (!isFactor(group.factors()->Get(i)))
+      return broken("group " + name + " has a factor out of range");
+  if (group.decay() < fbs::DecayKind::MIN || group.decay() > fbs::DecayKind::MAX)
+    return broken("group " + name + " has an unknown decay");
+  return Status::success();
+}
+
 Status checkGroup(const fbs::Plan &plan, const fbs::ParamGroup &group) {
   std::string name = quoted(viewOf(group.name()));
   if (!isUsableName(viewOf(group.name())))
@@ -138,12 +175,8 @@ Status checkGroup(const fbs::Plan &plan, const fbs::ParamGroup &group) {
   if (group.schedule() < fbs::ScheduleKind::MIN ||
       group.schedule() > fbs::ScheduleKind::MAX)
     return broken("group " + name + " has an unknown schedule");
-  if (group.warmup_steps() < 0 || group.warmup_steps() > maxCount ||
-      group.total_steps() < 0 || group.total_steps() > maxCount ||
-      (group.schedule() != fbs::ScheduleKind::constant && group.total_steps() == 0))
-    return broken("group " + name + " has a schedule of impossible length");
   (void)plan;
-  return Status::success();
+  return checkSchedule(group, name);
 }
 
 Status checkGroups(const fbs::Plan &plan, VisitBudget &budget) {

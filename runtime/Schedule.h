@@ -1,6 +1,6 @@
 #pragma once
-// Learning rates by the number of updates done; they change once per update, never per
-// micro-batch.
+// What optimizers need to know of the number of updates done: rates and corrections. They
+// change once per update, never per micro-batch.
 
 #include "runtime/plan_generated.h"
 
@@ -8,20 +8,41 @@
 
 namespace sluice {
 
-/// The rate of update number `updatesDone` (0 is the first), with lr' = lr * lr_scale and
-/// the warm-up lasting w = round(warmup_steps * warmup_scale) updates. During warm-up lr'
-/// * t / w, as in Hugging Face's get_*_schedule_with_warmup (the first update then has
-/// rate 0), afterwards with p = min(1, (t - w) / max(1, total - w)):
+/// The rate of update number `t` (0 is the first), with lr' = lr * lr_scale and the
+/// warm-up lasting w = round(warmup_steps * warmup_scale) updates. During warm-up lr' * t
+/// / w, as in Hugging Face's get_*_schedule_with_warmup (the first update then has rate
+/// 0), afterwards lr' times, with p = min(1, (t - w) / max(1, total - w)) and m =
+/// min_ratio:
 ///
-///   constant  lr'
-///   linear    lr' * (1 - p)
-///   cosine    lr' * (1 + cos(pi * p)) / 2
+///   constant   1
+///   linear     m + (1 - m) * (1 - p)
+///   cosine     m + (1 - m) * (1 + cos(pi * p)) / 2
+///   wsd        1 up to update total - decay_steps, then m + (1 - m) * f(q), where q goes
+///              from 0 to 1 over the last decay_steps; f(q) = 1 - q, (1 + cos(pi * q)) /
+///              2 or 1 - sqrt(q)
+///   step       gamma^floor((t - w) / step_size), or gamma^(points not above t)
+///   table      linear between the points (t, factor); constant outside them
+///   one_cycle  PyTorch's OneCycleLR with cosines, without a warm-up: from 1 / div_factor
+///              to 1 at update pct_start * total - 1, then down to 1 / div_factor /
+///              final_div_factor at update total - 1
 ///
-/// Computed in double, rounded once. Behind total_steps the last two stay 0 (Hugging
-/// Face's cosine rises again).
-double learningRate(const fbs::ParamGroup &group, int64_t updatesDone);
+/// Computed in double, rounded once. Behind total_steps a schedule keeps its last value
+/// (Hugging Face's cosine rises again).
+double learningRate(const fbs::ParamGroup &group, int64_t t);
 
 /// 1 - beta^(updatesDone + 1), in double.
 double biasCorrection(double beta, int64_t updatesDone);
+
+/// What NAdam weighs the gradient and the first moment by at an update: (1 - mu_t) / (1 -
+/// P_t) and mu_(t+1) / (1 - P_(t+1)), where t = updatesDone + 1, mu_t = beta1 * (1 -
+/// 0.96^(t * momentumDecay) / 2) and P_t is the product of the first t of them (PyTorch).
+struct NadamWeights {
+  double gradient, moment;
+};
+NadamWeights nadamWeights(double beta1, double momentumDecay, int64_t updatesDone);
+
+/// RAdam's rectification of the update; 0 while the variance cannot be trusted (rho_t <=
+/// 5).
+double radamRectification(double beta2, int64_t updatesDone);
 
 } // namespace sluice

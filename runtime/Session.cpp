@@ -156,6 +156,15 @@ void Session::writeControls(int64_t firstSample, int64_t valid) {
       *group.bc1 = static_cast<float>(biasCorrection(group.group->beta1(), updatesDone));
     if (group.bc2)
       *group.bc2 = static_cast<float>(biasCorrection(group.group->beta2(), updatesDone));
+    if (group.nadamG && group.nadamM) {
+      NadamWeights weights =
+          nadamWeights(group.group->beta1(), group.group->momentum_decay(), updatesDone);
+      *group.nadamG = static_cast<float>(weights.gradient);
+      *group.nadamM = static_cast<float>(weights.moment);
+    }
+    if (group.radamR)
+      *group.radamR =
+          static_cast<float>(radamRectification(group.group->beta2(), updatesDone));
   }
 }
 

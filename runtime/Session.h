@@ -133,6 +133,7 @@ private:
   struct GroupControls {
     const fbs::ParamGroup *group = nullptr;
     float *lr = nullptr, *bc1 = nullptr, *bc2 = nullptr;
+    float *nadamG = nullptr, *nadamM = nullptr, *radamR = nullptr;
     double fixedRate = 0; // when `hasFixedRate`
     bool hasFixedRate = false;
   };

@@ -28,6 +28,9 @@ void Session::findControls() {
     group.lr = stateScalar<float>(prefix + "lr");
     group.bc1 = stateScalar<float>(prefix + "bc1");
     group.bc2 = stateScalar<float>(prefix + "bc2");
+    group.nadamG = stateScalar<float>(prefix + "nadam_g");
+    group.nadamM = stateScalar<float>(prefix + "nadam_m");
+    group.radamR = stateScalar<float>(prefix + "radam_r");
     controls.groups.push_back(group);
   }
 }

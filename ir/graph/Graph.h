@@ -57,6 +57,8 @@ private:
 #include "ir/graph/Pool.h.inc"
 #define GET_OP_CLASSES
 #include "ir/graph/Train.h.inc"
+#define GET_OP_CLASSES
+#include "ir/graph/Optimizer.h.inc"
 
 namespace sluice::graph {
 inline mlir::RankedTensorType tensorType(mlir::Value value) {

@@ -44,4 +44,8 @@ void GraphDialect::initialize() {
 #define GET_OP_LIST
 #include "ir/graph/Train.cpp.inc"
       >();
+  addOperations<
+#define GET_OP_LIST
+#include "ir/graph/Optimizer.cpp.inc"
+      >();
 }

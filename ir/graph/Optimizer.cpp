@@ -1,19 +1,16 @@
-// Optimizer updates. The order of operations written in Train.td is the definition of
-// their bits.
+// SGD and Adam. The order of operations written in Optimizer.td is the definition of
+// their bits. The other optimizers have files of their own.
 
-#include "ir/graph/GraphBuilder.h"
-#include "ir/graph/Interpreter.h"
-
-#include <cmath>
+#include "ir/graph/OptimizerParts.h"
 
 using namespace mlir;
 
+#define GET_OP_CLASSES
+#include "ir/graph/Optimizer.cpp.inc"
+
 namespace sluice::graph {
 
-namespace {
-
-/// All tensors of an update have the shape of the parameter.
-LogicalResult checkShapes(std::optional<Location> loc, StringRef name, Value w,
+LogicalResult checkUpdate(std::optional<Location> loc, StringRef name, Value w,
                           ValueRange others) {
   for (Value other : others)
     if (other && other.getType() != w.getType())
@@ -22,14 +19,10 @@ LogicalResult checkShapes(std::optional<Location> loc, StringRef name, Value w,
   return success();
 }
 
-double real(const APFloat &x) { return x.convertToDouble(); }
-
-} // namespace
-
 LogicalResult SgdOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc,
                                       Adaptor adaptor, SmallVectorImpl<Type> &results) {
   results.append(adaptor.getV() ? 2 : 1, adaptor.getW().getType());
-  return checkShapes(loc, "sgd", adaptor.getW(), {adaptor.getG(), adaptor.getV()});
+  return checkUpdate(loc, "sgd", adaptor.getW(), {adaptor.getG(), adaptor.getV()});
 }
 
 LogicalResult SgdOp::evaluate(Evaluation &eval) {
@@ -37,14 +30,13 @@ LogicalResult SgdOp::evaluate(Evaluation &eval) {
   unsigned scalars = hasVelocity ? 3 : 2;
   double lr = eval.operand(scalars).reals[0], momentum = real(getMomentum());
   bool first = eval.operand(scalars + 1).integers[0] == 0;
+  double share = first ? 1 : 1 - real(getDampening());
   for (int64_t i = 0, e = eval.operand(0).size(); i < e; ++i) {
     double w = eval.operand(0).reals[i],
            g = eval.operand(1).reals[i] + real(getWeightDecay()) * w;
     double direction = g;
     if (hasVelocity) {
-      double v =
-          first ? g
-                : momentum * eval.operand(2).reals[i] + (1 - real(getDampening())) * g;
+      double v = momentum * eval.operand(2).reals[i] + share * g;
       eval.result(1).reals[i] = eval.round(v);
       direction = getNesterov() ? g + momentum * v : v;
     }
@@ -54,23 +46,20 @@ LogicalResult SgdOp::evaluate(Evaluation &eval) {
 }
 
 SmallVector<Value> SgdOp::decompose(OpBuilder &builder) {
-  GraphBuilder b(getLoc(), builder);
-  Value w = getW(), g = getG(), v;
+  UpdateBuilder b(*this, builder);
   double momentum = real(getMomentum()), dampening = real(getDampening());
-  if (double decay = real(getWeightDecay()); decay != 0)
-    g = b.add(g, b.scale(w, decay));
-  Value direction = g;
+  Value g = b.withDecay(getG(), getW(), real(getWeightDecay())), direction = g, v;
   if (getV()) {
-    Value input = dampening == 0 ? g : b.scale(g, 1 - dampening);
-    v = b.add(b.scale(getV(), momentum), input);
-    if (dampening != 0) { // else the first velocity is g anyway, since it starts at 0
+    Value input = g;
+    if (dampening != 0) {
       Value first = b.compare(getUpdate(), "eq", b.splatLike(getUpdate(), 0));
-      v = b.select(b.broadcastLike(first, v), g, v);
+      input = b.select(b.broadcastLike(first, g), g, b.scale(g, 1 - dampening));
     }
+    v = b.add(b.scale(getV(), momentum), input);
     direction = getNesterov() ? b.add(g, b.scale(v, momentum)) : v;
   }
-  Value lr = b.broadcastLike(b.cast(getLr(), tensorType(w).getElementType()), w);
-  SmallVector<Value> results{b.sub(w, b.mul(direction, lr))};
+  SmallVector<Value> results{
+      b.sub(getW(), b.times(direction, b.control(getLr(), getW())))};
   if (v)
     results.push_back(v);
   return results;
@@ -78,26 +67,29 @@ SmallVector<Value> SgdOp::decompose(OpBuilder &builder) {
 
 LogicalResult AdamOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc,
                                        Adaptor adaptor, SmallVectorImpl<Type> &results) {
-  results.append(3, adaptor.getW().getType());
-  return checkShapes(loc, "adam", adaptor.getW(),
-                     {adaptor.getG(), adaptor.getM(), adaptor.getV()});
+  results.append(adaptor.getMaxV() ? 4 : 3, adaptor.getW().getType());
+  return checkUpdate(loc, "adam", adaptor.getW(),
+                     {adaptor.getG(), adaptor.getM(), adaptor.getV(), adaptor.getMaxV()});
 }
 
 LogicalResult AdamOp::evaluate(Evaluation &eval) {
   double lr = eval.operand(4).reals[0], bc1 = eval.operand(5).reals[0];
   double bc2 = eval.operand(6).reals[0], decay = real(getWeightDecay()),
          eps = real(getEpsilon());
-  double b1 = real(getBeta1()), b2 = real(getBeta2());
   for (int64_t i = 0, e = eval.operand(0).size(); i < e; ++i) {
     double w = eval.operand(0).reals[i], g = eval.operand(1).reals[i];
     if (getDecoupled())
       w -= lr * decay * w;
     else
       g += decay * w;
-    double m = b1 * eval.operand(2).reals[i] + (1 - b1) * g;
-    double v = b2 * eval.operand(3).reals[i] + (1 - b2) * g * g;
-    w -= getEpsBefore() ? lr * std::sqrt(bc2) / bc1 * m / (std::sqrt(v) + eps)
-                        : lr / bc1 * m / (std::sqrt(v / bc2) + eps);
+    double m = moved(eval.operand(2).reals[i], real(getBeta1()), g);
+    double v = moved(eval.operand(3).reals[i], real(getBeta2()), g * g), spread = v;
+    if (getMaxV()) {
+      spread = std::max(eval.operand(7).reals[i], v);
+      eval.result(3).reals[i] = eval.round(spread);
+    }
+    w -= getEpsBefore() ? lr * std::sqrt(bc2) / bc1 * m / (std::sqrt(spread) + eps)
+                        : lr / bc1 * m / (std::sqrt(spread / bc2) + eps);
     eval.result(0).reals[i] = eval.round(w);
     eval.result(1).reals[i] = eval.round(m);
     eval.result(2).reals[i] = eval.round(v);
@@ -106,28 +98,29 @@ LogicalResult AdamOp::evaluate(Evaluation &eval) {
 }
 
 SmallVector<Value> AdamOp::decompose(OpBuilder &builder) {
-  GraphBuilder b(getLoc(), builder);
-  Value w = getW(), g = getG();
-  Type element = tensorType(w).getElementType();
-  Value lr = b.cast(getLr(), element), bc1 = b.cast(getBc1(), element);
-  Value bc2 = b.cast(getBc2(), element);
-  double decay = real(getWeightDecay()), b1 = real(getBeta1()), b2 = real(getBeta2());
-  if (decay != 0 && !getDecoupled())
-    g = b.add(g, b.scale(w, decay));
-  Value m = b.add(b.scale(getM(), b1), b.scale(g, 1 - b1));
-  Value v = b.add(b.scale(getV(), b2), b.mul(b.scale(g, 1 - b2), g));
-  Value spread = v, step = lr;
-  if (getEpsBefore())
-    step = b.mul(lr, b.make<SqrtOp>(bc2));
+  UpdateBuilder b(*this, builder);
+  Value w = getW(), g = getG(), lr = b.control(getLr(), w), bc1 = b.control(getBc1(), w);
+  Value bc2 = b.control(getBc2(), w);
+  double decay = real(getWeightDecay());
+  if (getDecoupled())
+    w = b.decayed(w, lr, decay);
   else
-    spread = b.mul(v, b.broadcastLike(b.div(b.splatLike(bc2, 1), bc2), v));
+    g = b.withDecay(g, w, decay);
+  Value m = b.average(getM(), real(getBeta1()), g);
+  Value v = b.averageSquare(getV(), real(getBeta2()), g), spread = v, step = lr;
+  if (getMaxV())
+    spread = b.make<MaxOp>(getMaxV(), v);
+  Value largest = spread;
+  if (getEpsBefore())
+    step = b.mul(lr, b.sqrt(bc2));
+  else
+    spread = b.corrected(spread, bc2);
   step = b.div(step, bc1);
-  Value direction = b.div(m, b.shift(b.make<SqrtOp>(spread), real(getEpsilon())));
-  if (decay != 0 && getDecoupled()) {
-    Value keep = b.sub(b.splatLike(lr, 1), b.scale(lr, decay));
-    w = b.mul(w, b.broadcastLike(keep, w));
-  }
-  return {b.sub(w, b.mul(direction, b.broadcastLike(step, w))), m, v};
+  Value direction = b.overRoot(m, spread, real(getEpsilon()));
+  SmallVector<Value> results{b.sub(w, b.times(direction, step)), m, v};
+  if (getMaxV())
+    results.push_back(largest);
+  return results;
 }
 
 } // namespace sluice::graph

@@ -34,27 +34,4 @@ def Graph_DropoutOp : Graph_PureOp<"dropout", [Graph_Differentiates, Graph_Decom
     DefaultValuedAttr<I64Attr, "0">:$samples);
   let results = (outs Graph_FloatTensor:$y, Graph_BoolTensor:$mask);
 }
-
-def Graph_SgdOp : Graph_PureOp<"sgd", [Graph_Decomposes]> {
-  let summary = "SGD: g += decay * w; v = momentum * v + (1 - dampening) * g; w -= lr * (nesterov ? g + momentum * v : v) (PyTorch)";
-  let description = [{
-    Without a velocity, w -= lr * g. At the first update (update == 0) v = g, as PyTorch; `update` is a scalar read from control/update.
-    Bits: every product and every sum is rounded on its own, in the order written.
-  }];
-  let arguments = (ins Graph_FloatTensor:$w, Graph_FloatTensor:$g, Optional<Graph_FloatTensor>:$v, Graph_F32Scalar:$lr, Graph_I64Scalar:$update,
-    F64Attr:$momentum, F64Attr:$dampening, F64Attr:$weight_decay, UnitAttr:$nesterov);
-  let results = (outs Graph_FloatTensor:$new_w, Optional<Graph_FloatTensor>:$new_v);
-}
-def Graph_AdamOp : Graph_PureOp<"adam", [Graph_Decomposes]> {
-  let summary = "Adam (Kingma and Ba), with `decoupled` AdamW (Loshchilov and Hutter)";
-  let description = [{
-    g += decay * w unless decoupled, else w -= lr * decay * w first. m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2. bc1 = 1 - b1^t, bc2 = 1 - b2^t.
-    w -= lr / bc1 * m / (sqrt(v / bc2) + eps); with `eps_before` (ONNX) w -= lr * sqrt(bc2) / bc1 * m / (sqrt(v) + eps).
-    Bits: every operation is rounded on its own, none is fused. Scalars first: step = lr / bc1 (or lr * sqrt(bc2) / bc1), inverse = 1 / bc2, keep = 1 - lr * decay; then per element
-    m = b1 * m + (1 - b1) * g; v = b2 * v + ((1 - b2) * g) * g; w = w * keep - (m / (sqrt(v * inverse) + eps)) * step.
-  }];
-  let arguments = (ins Graph_FloatTensor:$w, Graph_FloatTensor:$g, Graph_FloatTensor:$m, Graph_FloatTensor:$v, Graph_F32Scalar:$lr, Graph_F32Scalar:$bc1,
-    Graph_F32Scalar:$bc2, F64Attr:$beta1, F64Attr:$beta2, F64Attr:$epsilon, F64Attr:$weight_decay, UnitAttr:$decoupled, UnitAttr:$eps_before);
-  let results = (outs Graph_FloatTensor:$new_w, Graph_FloatTensor:$new_m, Graph_FloatTensor:$new_v);
-}
 #endif

@@ -72,7 +72,7 @@ TEST_F(SpecReaderTest, UnknownKeyNamesPlaceAndNearest) {
 
 TEST_F(SpecReaderTest, PlannedKeysAreNotYet) {
   expectError("update: {mode: overlap}\n", "'update' is not yet supported");
-  expectError("optimizer: {kind: lamb}\n", "'optimizer.kind: lamb' is not yet supported");
+  expectError("loss: {kind: ctc}\n", "'loss.kind: ctc' is not yet supported");
   expectError("precision: {compute: amp_bf16}\n", "not yet supported");
   expectError("accumulate: {count: 4, as_ranks: 2}\n",
               "'accumulate.as_ranks' is not yet supported");

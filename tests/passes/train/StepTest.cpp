@@ -48,13 +48,15 @@ TEST(Step, OfAnEmbeddingFollowsTheGradient) {
 
 TEST(Step, OfEveryLossFollowsTheGradient) {
   for (const char *kind :
-       {"mse", "l1", "bce_with_logits", "sum", "nll", "cross_entropy"}) {
+       {"mse", "l1", "huber", "kl", "bce_with_logits", "sum", "nll", "cross_entropy"}) {
     TrainingSpec spec = descent(kind);
     spec.loss.posWeight = 3;
+    spec.loss.delta = 0.5;
     Trained trained(models::mlp, spec);
     trained.randomize();
     Values batch = mlpBatch();
-    if (!strcmp(kind, "mse") || !strcmp(kind, "l1") || !strcmp(kind, "bce_with_logits"))
+    if (llvm::is_contained({"mse", "l1", "huber", "kl", "bce_with_logits"},
+                           StringRef(kind)))
       batch["labels"] = uniform({4, 3}, 0, 1, 9);
     SCOPED_TRACE(kind);
     expectStepIsGradient(trained, batch);
@@ -232,6 +234,31 @@ TEST(Clip, ScalesByTheNormOverAllParameters) {
     }
   EXPECT_NEAR(norm, std::sqrt(squares), 1e-12);
   EXPECT_GT(norm, 0.05);
+}
+
+/// A model whose output is its input, times a weight of 1.
+const char *identity = R"(
+    graph.parameter @"param/s" : tensor<f32> "parameter" {fill = 1.0 : f64}
+    func.func @forward(%x: tensor<2x3xf32> {graph.name = "x"}) -> (tensor<2x3xf32> {graph.name = "y"}) {
+      %s = graph.read @"param/s" : tensor<f32>
+      %b = graph.broadcast %s {shape = array<i64: 2, 3>} : (tensor<f32>) -> tensor<2x3xf32>
+      %y = graph.mul %x, %b : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x3xf32>
+      return %y : tensor<2x3xf32>
+    })";
+
+// F.huber_loss(x, t, delta=1.5) and F.kl_div(x, t, reduction="batchmean") of PyTorch
+// 1.13.1; the target of the latter holds a 0.
+TEST(Loss, OfHuberAndDivergenceArePyTorchs) {
+  TrainingSpec spec = descent("huber");
+  spec.loss.delta = 1.5;
+  Trained huber(identity, spec), kl(identity, descent("kl"));
+  ASSERT_TRUE(huber.good && kl.good) << huber.errors << kl.errors;
+  Values batch{{"x", real({2, 3}, {0.5, -1, 3, 0.25, -4, 1.5})},
+               {"labels", real({2, 3}, {0.25, 1, 1, 0, 0, 1.75})}};
+  EXPECT_NEAR(meanLoss(huber.run("eval", batch)), 1.453125, 1e-7);
+  batch = {{"x", real({2, 3}, {-0.5, -1.5, -2, -0.25, -3, -2.5})},
+           {"labels", real({2, 3}, {0.2, 0.5, 0.3, 0.9, 0, 0.1})}};
+  EXPECT_NEAR(meanLoss(kl.run("eval", batch)), 0.285132004, 1e-7);
 }
 
 // A8: the mean divides by the sum of the labels' weights.

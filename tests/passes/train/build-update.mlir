@@ -1,7 +1,7 @@
 // RUN: sluice-opt --spec %S/inputs/train.yaml --build-update %s | FileCheck %s
 // RUN: sluice-opt --spec %S/inputs/train.yaml --set accumulate=2 --build-update %s | FileCheck %s --check-prefix=MICRO
 
-module attributes {graph.groups = [{name = "default", lr = 0.1 : f64, momentum = 0.9 : f64, dampening = 0.0 : f64, weight_decay = 0.0 : f64, members = ["param/w"]}]} {
+module attributes {graph.groups = [{name = "default", kind = "sgd", lr = 0.1 : f64, momentum = 0.9 : f64, dampening = 0.0 : f64, weight_decay = 0.0 : f64, members = ["param/w"]}]} {
   graph.parameter @"param/w" : tensor<3xf32> "parameter" {group = "default", trainable}
   // CHECK: graph.parameter @"opt/w/velocity" : tensor<3xf32> "moment" {group = "default"}
   // CHECK-LABEL: func.func @step

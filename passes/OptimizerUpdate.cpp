@@ -1,0 +1,145 @@
+#include "passes/OptimizerUpdate.h"
+
+using namespace mlir;
+
+namespace sluice {
+
+static DictionaryAttr optionsOf(graph::ParameterOp parameter) {
+  auto module = parameter->getParentOfType<ModuleOp>();
+  if (auto groups = module->getAttrOfType<ArrayAttr>("graph.groups"))
+    for (auto group : groups.getAsRange<DictionaryAttr>())
+      if (group.getAs<StringAttr>("name").getValue() == parameter.getGroup())
+        return group;
+  return DictionaryAttr::get(parameter.getContext());
+}
+
+OptimizerUpdate::OptimizerUpdate(OpBuilder &builder, StateSymbols &state,
+                                 EntryReads &reads, graph::ParameterOp parameter)
+    : builder(builder), state(state), reads(reads), parameter(parameter),
+      options(optionsOf(parameter)) {}
+
+APFloat OptimizerUpdate::number(StringRef key) const {
+  return options.getAs<FloatAttr>(key).getValue();
+}
+
+bool OptimizerUpdate::flag(StringRef key) const {
+  auto attr = options.getAs<BoolAttr>(key);
+  return attr && attr.getValue();
+}
+
+StringRef OptimizerUpdate::kind() const {
+  return options.getAs<StringAttr>("kind").getValue();
+}
+
+Value OptimizerUpdate::control(StringRef name) {
+  StringRef group = *parameter.getGroup();
+  return reads.control(("control/" + group + "/" + name).str(), builder.getF32Type(),
+                       group);
+}
+
+Value OptimizerUpdate::updatesDone() {
+  return reads.control("control/update", builder.getI64Type());
+}
+
+Value OptimizerUpdate::keep(StringRef name, double fill) {
+  return keep(name, parameter.getTensorType(), fill);
+}
+
+Value OptimizerUpdate::keep(StringRef name, RankedTensorType type, double fill) {
+  std::string symbol = ("opt/" + modelName(parameter.getSymName()) + "/" + name).str();
+  kept.push_back(state.declare(symbol, type, "moment", *parameter.getGroup()));
+  if (fill != 0)
+    kept.back().setFillAttr(builder.getF64FloatAttr(fill));
+  return reads.read(kept.back());
+}
+
+void OptimizerUpdate::build(Value gradient) {
+  Value w = reads.read(parameter);
+  bool isAdamLike =
+      llvm::is_contained({"adam", "adamw", "nadam", "radam", "lamb"}, kind());
+  Operation *op = isAdamLike ? adamLike(w, gradient) : other(w, gradient);
+  auto write = [&](graph::ParameterOp target, Value value) {
+    builder.create<graph::WriteOp>(target.getLoc(), target.getSymName(), value);
+  };
+  write(parameter, op->getResult(0));
+  for (auto [target, value] : llvm::zip_equal(kept, op->getResults().drop_front()))
+    write(target, value);
+}
+
+Operation *OptimizerUpdate::adamLike(Value w, Value g) {
+  Value m = keep("m"), v = keep("v"), lr = control("lr"), bc2 = control("bc2");
+  APFloat beta1 = number("beta1"), beta2 = number("beta2"), eps = number("eps");
+  APFloat decay = number("weight_decay");
+  if (kind() == "nadam")
+    return make<graph::NadamOp>(w, g, m, v, lr, bc2, control("nadam_g"),
+                                control("nadam_m"), beta1, beta2, eps, decay,
+                                flag("decoupled"));
+  Value bc1 = control("bc1");
+  if (kind() == "radam")
+    return make<graph::RadamOp>(w, g, m, v, lr, bc1, bc2, control("radam_r"), beta1,
+                                beta2, eps, decay, flag("decoupled"));
+  if (kind() == "lamb")
+    return make<graph::LambOp>(w, g, m, v, lr, bc1, bc2, beta1, beta2, eps, decay);
+  Value largest = flag("amsgrad") ? keep("max_v") : Value();
+  return make<graph::AdamOp>(w, g, m, v, lr, bc1, bc2, largest, beta1, beta2, eps, decay,
+                             /*decoupled=*/kind() == "adamw", flag("eps_before"));
+}
+
+Operation *OptimizerUpdate::other(Value w, Value g) {
+  APFloat decay = number("weight_decay");
+  if (kind() == "sgd") {
+    APFloat momentum = number("momentum");
+    Value velocity = momentum.isZero() ? Value() : keep("velocity");
+    return make<graph::SgdOp>(w, g, velocity, control("lr"), updatesDone(), momentum,
+                              number("dampening"), decay, flag("nesterov"));
+  }
+  if (kind() == "lion")
+    return make<graph::LionOp>(w, g, keep("m"), control("lr"), number("beta1"),
+                               number("beta2"), decay);
+  if (kind() == "adagrad") {
+    Value sum = keep("sum", number("initial_accumulator").convertToDouble());
+    return make<graph::AdagradOp>(w, g, sum, control("lr"), updatesDone(),
+                                  number("lr_decay"), number("eps"), decay);
+  }
+  if (kind() == "rmsprop")
+    return rmsprop(w, g);
+  if (kind() == "adafactor")
+    return adafactor(w, g);
+  assert(kind() == "muon");
+  // The norm's least value is PyTorch's default; `eps` is that of the vectors' AdamW.
+  return make<graph::MuonOp>(w, g, keep("momentum_buffer"), control("lr"),
+                             number("momentum"), APFloat(1e-7), decay,
+                             options.getAs<IntegerAttr>("ns_steps").getInt(),
+                             flag("nesterov"), flag("match_rms_adamw"));
+}
+
+Operation *OptimizerUpdate::rmsprop(Value w, Value g) {
+  Value squares = keep("square_avg");
+  SmallVector<Value> more;
+  if (!number("momentum").isZero())
+    more.push_back(keep("momentum_buffer"));
+  if (flag("centered"))
+    more.push_back(keep("grad_avg"));
+  return make<graph::RmspropOp>(w, g, squares, control("lr"), more, number("alpha"),
+                                number("eps"), number("momentum"), number("weight_decay"),
+                                flag("centered"));
+}
+
+Operation *OptimizerUpdate::adafactor(Value w, Value g) {
+  SmallVector<Value> moments;
+  RankedTensorType type = parameter.getTensorType();
+  if (type.getRank() < 2) {
+    moments.push_back(keep("variance"));
+  } else {
+    SmallVector<int64_t> rows(type.getShape()), columns(type.getShape());
+    rows[type.getRank() - 1] = 1;
+    columns[type.getRank() - 2] = 1;
+    moments.push_back(keep("row_var", type.clone(rows)));
+    moments.push_back(keep("col_var", type.clone(columns)));
+  }
+  return make<graph::AdafactorOp>(w, g, control("lr"), updatesDone(), moments,
+                                  number("beta2_decay"), number("eps"), number("eps2"),
+                                  number("d"), number("weight_decay"));
+}
+
+} // namespace sluice

@@ -1,0 +1,47 @@
+#pragma once
+// One optimizer operation per parameter, with the state it keeps.
+
+#include "passes/StateSymbols.h"
+
+namespace sluice {
+
+/// Builds the update of one parameter at the builder's insertion point, by the options of
+/// its group in `graph.groups`.
+class OptimizerUpdate {
+public:
+  OptimizerUpdate(mlir::OpBuilder &builder, StateSymbols &state, EntryReads &reads,
+                  graph::ParameterOp parameter);
+
+  /// From the mean gradient; writes the parameter and its state.
+  void build(mlir::Value gradient);
+
+private:
+  // Options of the group. Flags are false where they are not given.
+  llvm::APFloat number(llvm::StringRef key) const;
+  bool flag(llvm::StringRef key) const;
+  llvm::StringRef kind() const;
+
+  mlir::Value control(llvm::StringRef name);
+  mlir::Value updatesDone();
+  /// A tensor of state like the parameter (or of `type`) that starts at `fill`; results
+  /// of the operation are written to them in the order of these calls.
+  mlir::Value keep(llvm::StringRef name, double fill = 0);
+  mlir::Value keep(llvm::StringRef name, mlir::RankedTensorType type, double fill = 0);
+
+  mlir::Operation *adamLike(mlir::Value w, mlir::Value g);
+  mlir::Operation *other(mlir::Value w, mlir::Value g);
+  mlir::Operation *rmsprop(mlir::Value w, mlir::Value g);
+  mlir::Operation *adafactor(mlir::Value w, mlir::Value g);
+  template <class OpT, class... Args> mlir::Operation *make(Args &&...args) {
+    return builder.create<OpT>(parameter.getLoc(), std::forward<Args>(args)...);
+  }
+
+  mlir::OpBuilder &builder;
+  StateSymbols &state;
+  EntryReads &reads;
+  graph::ParameterOp parameter;
+  mlir::DictionaryAttr options;
+  std::vector<graph::ParameterOp> kept;
+};
+
+} // namespace sluice
