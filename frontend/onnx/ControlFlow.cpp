@@ -168,8 +168,10 @@ LogicalResult importScan(Node &n) {
   Emitter &e = n.e;
   onnx::GraphProto *body = n.g("body");
   int64_t scans = n.i("num_scan_inputs", 0), first = n.version < 9 ? 1 : 0;
+  if (scans < 1 || scans > n.inputs())
+    return n.fail("num_scan_inputs does not fit the operands");
   int64_t state = n.inputs() - first - scans;
-  if (!body || scans < 1 || state < 0 || body->output_size() < state ||
+  if (!body || state < 0 || body->output_size() < state ||
       body->input_size() < state + scans)
     return n.fail("the body does not fit the operands");
   if (first == 1) {

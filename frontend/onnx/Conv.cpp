@@ -1,4 +1,5 @@
 // Convolutions and their geometry.
+#include "frontend/onnx/Limits.h"
 #include "frontend/onnx/OpTable.h"
 #include "frontend/onnx/Window.h"
 
@@ -33,6 +34,9 @@ std::optional<Window> readWindow(Node &n, llvm::ArrayRef<int64_t> spatial,
   if (llvm::any_of(w.kernel, outside(1)) || llvm::any_of(w.strides, outside(1)) ||
       llvm::any_of(w.dilations, outside(1)) || llvm::any_of(pads, outside(0)))
     return bad("kernel_shape, strides, dilations or pads have a value out of range");
+  for (size_t i = 0; i < rank; ++i)
+    if (w.extent(i) > int64_t(1) << 31)
+      return bad("the window reaches over more than 2^31 elements");
   w.begin.assign(pads.begin(), pads.begin() + rank);
   w.end.assign(pads.begin() + rank, pads.end());
   std::string mode = n.s("auto_pad", "NOTSET");
@@ -122,10 +126,18 @@ std::optional<Transposed> readTransposed(Node &n, llvm::ArrayRef<int64_t> spatia
     n.e.fail("output_padding or output_shape do not fit");
     return std::nullopt;
   }
+  if (asked && llvm::any_of(*asked, [](int64_t v) { return v < 1 || v > maxElements; })) {
+    n.e.fail("output_shape is out of range");
+    return std::nullopt;
+  }
   Transposed t{*window, {}, {}};
   Window &w = t.window;
   bool same = mode == "SAME_UPPER" || mode == "SAME_LOWER";
   for (size_t i = 0; i < rank; ++i) {
+    if (elementCount({spatial[i], w.strides[i]}) > maxElements) {
+      n.e.fail("the output would be too large");
+      return std::nullopt;
+    }
     int64_t full = w.strides[i] * (spatial[i] - 1) + w.extent(i);
     if (asked || same) {
       int64_t size = asked ? (*asked)[i] : spatial[i] * w.strides[i];

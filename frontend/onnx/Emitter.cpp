@@ -3,6 +3,8 @@
 
 #include "mlir/IR/Diagnostics.h"
 
+#include <cmath>
+
 namespace sluice::frontend {
 
 using namespace mlir;
@@ -128,7 +130,7 @@ Value Emitter::splat(ArrayRef<int64_t> shape, Type element, double value) {
   if (isa<FloatType>(element))
     scalar = builder.getFloatAttr(element, value);
   else
-    scalar = builder.getIntegerAttr(element, static_cast<int64_t>(value));
+    scalar = builder.getIntegerAttr(element, toInteger(value));
   return constant(ElementsAttr(DenseElementsAttr::get(type, scalar)));
 }
 Value Emitter::like(Value x, double value) {
@@ -184,6 +186,11 @@ std::optional<graph::HostTensor> Emitter::host(Value x) const {
   return std::move(*tensor);
 }
 
+int64_t toInteger(double value) {
+  if (std::isnan(value))
+    return 0;
+  return value >= 0x1p63 ? INT64_MAX : value < -0x1p63 ? INT64_MIN : int64_t(value);
+}
 int64_t elementCount(ArrayRef<int64_t> shape) {
   int64_t count = 1;
   for (int64_t dim : shape)

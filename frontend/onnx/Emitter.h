@@ -121,6 +121,8 @@ inline Type elementOf(Value x) {
   return mlir::cast<mlir::RankedTensorType>(x.getType()).getElementType();
 }
 inline bool isFloat(Value x) { return mlir::isa<mlir::FloatType>(elementOf(x)); }
+/// Towards zero; what does not fit becomes the nearest integer that does.
+int64_t toInteger(double value);
 /// 1 for no dimensions; saturates.
 int64_t elementCount(llvm::ArrayRef<int64_t> shape);
 /// "2x3x4"

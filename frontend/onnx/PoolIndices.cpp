@@ -23,7 +23,7 @@ std::vector<int64_t> windowTable(const Window &w, llvm::ArrayRef<int64_t> spatia
         int64_t i = restO % output[d] * w.strides[d] - w.begin[d] +
                     restK % w.kernel[d] * w.dilations[d];
         inside &= i >= 0 && i < spatial[d];
-        at += i * stride;
+        at += inside ? i * stride : 0;
         stride *= spatial[d];
         restO /= output[d];
         restK /= w.kernel[d];
@@ -92,9 +92,12 @@ LogicalResult importMaxUnpool(Node &n) {
   if (!w)
     return failure();
   Ints pooled(shapeOf(x).take_front(2));
-  for (size_t i = 0; i < spatial.size(); ++i)
+  for (size_t i = 0; i < spatial.size(); ++i) {
+    if (elementCount({spatial[i], w->strides[i]}) > maxElements)
+      return n.fail("the output would be too large");
     pooled.push_back((spatial[i] - 1) * w->strides[i] + w->extent(i) - w->begin[i] -
                      w->end[i]);
+  }
   Ints shape = pooled;
   if (n.has(2)) {
     auto asked = n.ints(2);

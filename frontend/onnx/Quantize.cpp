@@ -43,7 +43,7 @@ Value spread(Node &n, Value v, Value x, int64_t axis, int64_t block) {
     return {};
   if (rankOf(v) == 1)
     return e.along(v, shapeOf(x), *normal);
-  if (block <= 0 || rankOf(v) != rankOf(x))
+  if (block <= 0 || block > int64_t(1) << 31 || rankOf(v) != rankOf(x))
     return e.fail("a scale has shape " + shapeText(shapeOf(v)) + ", which does not fit");
   Ints split(shapeOf(v)), wide;
   split.insert(split.begin() + *normal + 1, 1);

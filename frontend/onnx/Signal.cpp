@@ -141,7 +141,7 @@ LogicalResult importMelWeights(Node &n) {
     if (!v || v->size() != 1)
       return failure();
     double number = v->isReal() ? v->reals[0] : double(v->integers[0]);
-    i < 3 ? p.push_back(int64_t(number)) : edges.push_back(number);
+    i < 3 ? p.push_back(toInteger(number)) : edges.push_back(number);
   }
   int64_t mels = p[0], length = p[1], rate = p[2], bins = length / 2 + 1;
   if (mels < 1 || length < 1 || rate < 1 || elementCount({bins, mels}) > foldLarge)
@@ -151,7 +151,7 @@ LogicalResult importMelWeights(Node &n) {
   std::vector<int64_t> bin;
   for (int64_t i = 0; i < mels + 2; ++i) {
     double hz = 700 * (std::pow(10, (double(i) * stride + low) / 2595) - 1);
-    bin.push_back(int64_t(double(length + 1) * hz / double(rate)));
+    bin.push_back(toInteger(double(length + 1) * hz / double(rate)));
   }
   auto matrix =
       graph::HostTensor::zeros(mlir::RankedTensorType::get({bins, mels}, n.e.f32()));
