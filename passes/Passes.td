@@ -11,6 +11,20 @@ class SpecPass<string flag, string function> : Pass<flag, "::mlir::ModuleOp"> {
 
 //===- train: the forward graph becomes the whole training step -----------------------------===//
 
+def InitParameters : SpecPass<"init-parameters", "createInitParameters"> {
+  let summary = "Draws initial values where the spec asks for others than the model's";
+  let description = [{
+    The rules of `init`, later ones first. Draws are keyed by seed, name and element; fans are what the parameter's product sums
+    over, else PyTorch's reading of the shape.
+
+    ```mlir
+    graph.parameter @"param/w" : tensor<2x2xf32> "parameter" {init = dense<...>}
+    // becomes, under {from: zeros}
+    graph.parameter @"param/w" : tensor<2x2xf32> "parameter"
+    ```
+  }];
+}
+
 def AssignGroups : SpecPass<"assign-groups", "createAssignGroups"> {
   let summary = "Decides which parameters train and with which optimizer options";
   let description = [{

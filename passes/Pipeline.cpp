@@ -11,6 +11,8 @@ using namespace mlir;
 namespace sluice {
 
 void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
+  // Values before all else: nothing later depends on them.
+  passes.addPass(createInitParameters(spec));
   // What trains comes first: gradients are built for nothing else.
   passes.addPass(createAssignGroups(spec));
   // The loss comes before entries are split off, so that step and eval share it.

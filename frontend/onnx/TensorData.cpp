@@ -230,7 +230,7 @@ ElementsAttr TensorReader::attribute(TensorProto &tensor, std::string &error) {
         aligned ? AsmResourceBlob(
                       range, width, [owner = data->owner](void *, size_t, size_t) {},
                       /*dataIsMutable=*/false)
-                : HeapAsmResourceBlob::allocateAndCopyWithAlign(range, width, false);
+                : HeapAsmResourceBlob::allocateAndCopyWithAlign(range, width);
     return DenseResourceElementsAttr::get(type, tensor.name(), std::move(blob));
   }
   auto values = host(tensor, error);

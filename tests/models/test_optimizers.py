@@ -70,5 +70,26 @@ class Optimizers(SluiceTest):
         self.assertIn("'optimizer.momentum' has no effect on adam", errors)
 
 
+class Init(SluiceTest):
+    """`init:` reaches the initial state; the seed decides, the name tells parameters apart."""
+
+    def initial(self, spec, name):
+        plan, report = self.compile(HERE / "mlp.onnx", "loss: {kind: cross_entropy, logits: logits, labels: labels}\n" + spec, name)
+        return read_safetensors(plan.with_suffix(".safetensors")), report
+
+    def test_rules_reach_the_initial_state(self):
+        state, report = self.initial("init: {from: kaiming}\nseed: 3\n", "a")
+        again, _ = self.initial("init: {from: kaiming}\nseed: 3\n", "b")
+        other, _ = self.initial("init: {from: kaiming}\nseed: 4\n", "c")
+        model, _ = self.initial("", "d")
+        w = state["param/w1"]
+        bound = np.sqrt(6 / 6)
+        self.assertTrue(0.9 * bound < np.abs(w).max() <= bound, w)
+        np.testing.assert_array_equal(w, again["param/w1"])
+        self.assertTrue((w != other["param/w1"]).all())
+        np.testing.assert_array_equal(state["param/b1"], model["param/b1"])
+        self.assertTrue(any("2 parameters below rank 2 keep" in note for note in report["notes"]), report["notes"])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -76,6 +76,16 @@ static const Rule rules[] = {
     {"GroupSchedule",
      [](auto &p) { p.plan.groups[0]->schedule = fbs::ScheduleKind::cosine; },
      "impossible length"},
+    {"GroupTable",
+     [](auto &p) {
+       p.plan.groups[0]->schedule = fbs::ScheduleKind::table;
+       p.plan.groups[0]->points = {3};
+     },
+     "without a factor for each point"},
+    {"GroupPoints", [](auto &p) { p.plan.groups[0]->points = {3, 3}; },
+     "points that do not rise"},
+    {"GroupFactor", [](auto &p) { p.plan.groups[0]->gamma = 0.0 / 0.0; },
+     "factor out of range"},
     {"GroupMember", [](auto &p) { p.plan.groups[0]->members = {"param/u"}; },
      "member the state does not have"},
     {"GroupMemberTwice", [](auto &p) { p.plan.groups[0]->members = {"w", "w"}; },
