@@ -31,7 +31,7 @@ public:
   CanonicalSearch(const PlacementModel &model, int64_t capacity);
   SearchResult run(SearchKey key, int64_t nodeLimit);
 
-  int64_t nodes = 0; // visited in the last run
+  int64_t nodes = 0; // visited in the last run, large ones counted as several
   std::vector<int64_t> solution;
 
 private:
