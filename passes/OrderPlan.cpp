@@ -89,7 +89,9 @@ private:
         });
         bool fits =
             problem.values[pair.second].sizeBytes <= problem.values[pair.first].sizeBytes;
-        if (free && fits && llvm::is_contained(node.outputs, pair.second))
+        // In a chain the input is a result of the node itself.
+        bool read = llvm::is_contained(node.inputs, pair.first);
+        if (free && fits && read && llvm::is_contained(node.outputs, pair.second))
           node.inPlace.push_back(pair);
       }
     }

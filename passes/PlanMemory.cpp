@@ -64,12 +64,18 @@ private:
       Value in = stage.getIns()[pairs[i]], out = stage.getOuts()[pairs[i + 1]];
       auto from = in.getDefiningOp<plan::BufferOp>(),
            to = out.getDefiningOp<plan::BufferOp>();
-      if (!from || !to || from == to || from.getSize() != to.getSize() || isInput(from) ||
-          isOutput(to) || ranges[from].last != instant || ranges[to].first != instant ||
-          usedElsewhere(stage, in))
+      if (!from || !to || from == to || from.getSize() != to.getSize())
+        continue;
+      // A port keeps its own bytes. In a chain the stage before has written just the rows
+      // that this one reads; any other access to either would see the other's values.
+      auto before = dyn_cast_or_null<plan::StageOp>(stage->getPrevNode());
+      bool chained = before && llvm::is_contained(before.getOuts(), in);
+      if (isInput(from) || isOutput(from) || ranges[from].last != instant ||
+          ranges[to].first != instant || accessCount(stage, in) != 1 + chained ||
+          accessCount(stage, out) != 1)
         continue;
       ranges[from].last = ranges[to].last;
-      if (to.getCategory() == "gradients") {
+      if (to.getCategory() == "gradients" || to.getCategory() == "io") {
         from.setCategoryAttr(to.getCategoryAttr());
         from.setLabelAttr(to.getLabelAttr());
       }
@@ -79,15 +85,11 @@ private:
     stage.removeInPlaceAttr();
   }
 
-  /// Another operand of the same launch reads or writes these bytes: not only through the
-  /// pair that is proved.
-  static bool usedElsewhere(plan::StageOp stage, Value buffer) {
+  /// Operands of the stage's launch that lie in the buffer.
+  static int64_t accessCount(plan::StageOp stage, Value buffer) {
     Operation *root = plan::rangeOf(buffer).root;
-    auto launch = stage->getParentOfType<plan::LaunchOp>();
-    int64_t uses = 0;
-    for (const LaunchAccess &access : accessesOf(launch))
-      uses += access.range.root == root;
-    return uses != 1;
+    return llvm::count_if(accessesOf(stage->getParentOfType<plan::LaunchOp>()),
+                          [&](auto &access) { return access.range.root == root; });
   }
 
   plan::ProgramOp program;

@@ -57,7 +57,9 @@ int main(int argc, char **argv) {
   mlir::PassPipelineRegistration<> regions(
       "regions", "the regions stage",
       [](mlir::OpPassManager &passes) { buildRegionPipeline(passes, /*fuse=*/true); });
-  mlir::PassPipelineRegistration<> plan("plan", "the plan stage", buildPlanPipeline);
+  mlir::PassPipelineRegistration<> plan(
+      "plan", "the plan stage",
+      [](mlir::OpPassManager &passes) { buildPlanPipeline(passes); });
   auto [input, output] =
       mlir::registerAndParseCLIOptions(argc, argv, "Sluice's pass driver\n", registry);
   if (!loadSpec())

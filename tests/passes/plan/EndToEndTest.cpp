@@ -9,6 +9,34 @@
 namespace sluice {
 namespace {
 
+/// Enough rows for products to be chained with the bias and activation behind them: x
+/// [160, 1, 6, 6] -> convolution, bias, relu -> gelu layer of 48 -> logits [160, 5].
+const std::string wide = R"(
+graph.parameter @"param/conv.weight" : tensor<4x1x3x3xf32> "parameter"
+graph.parameter @"param/conv.bias" : tensor<4xf32> "parameter"
+graph.parameter @"param/fc1.weight" : tensor<48x144xf32> "parameter"
+graph.parameter @"param/fc1.bias" : tensor<48xf32> "parameter"
+graph.parameter @"param/fc2.weight" : tensor<5x48xf32> "parameter"
+func.func @forward(%x: tensor<160x1x6x6xf32> {graph.name = "x"}) -> (tensor<160x5xf32> {graph.name = "logits"}) {
+  %k = graph.read @"param/conv.weight" : tensor<4x1x3x3xf32>
+  %kb = graph.read @"param/conv.bias" : tensor<4xf32>
+  %w1 = graph.read @"param/fc1.weight" : tensor<48x144xf32>
+  %b1 = graph.read @"param/fc1.bias" : tensor<48xf32>
+  %w2 = graph.read @"param/fc2.weight" : tensor<5x48xf32>
+  %0 = graph.conv %x, %k {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads_begin = array<i64: 1, 1>, pads_end = array<i64: 1, 1>, groups = 1 : i64} : (tensor<160x1x6x6xf32>, tensor<4x1x3x3xf32>) -> tensor<160x4x6x6xf32>
+  %1 = graph.reshape %kb {shape = array<i64: 4, 1, 1>} : (tensor<4xf32>) -> tensor<4x1x1xf32>
+  %2 = graph.broadcast %1 {shape = array<i64: 160, 4, 6, 6>} : (tensor<4x1x1xf32>) -> tensor<160x4x6x6xf32>
+  %3 = graph.add %0, %2 : (tensor<160x4x6x6xf32>, tensor<160x4x6x6xf32>) -> tensor<160x4x6x6xf32>
+  %4 = graph.relu %3 : (tensor<160x4x6x6xf32>) -> tensor<160x4x6x6xf32>
+  %5 = graph.reshape %4 {shape = array<i64: 160, 144>} : (tensor<160x4x6x6xf32>) -> tensor<160x144xf32>
+  %6 = graph.contract %5, %w1 {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>} : (tensor<160x144xf32>, tensor<48x144xf32>) -> tensor<160x48xf32>
+  %7 = graph.broadcast %b1 {shape = array<i64: 160, 48>} : (tensor<48xf32>) -> tensor<160x48xf32>
+  %8 = graph.add %6, %7 : (tensor<160x48xf32>, tensor<160x48xf32>) -> tensor<160x48xf32>
+  %9 = graph.gelu %8 : (tensor<160x48xf32>) -> tensor<160x48xf32>
+  %10 = graph.contract %9, %w2 {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>} : (tensor<160x48xf32>, tensor<5x48xf32>) -> tensor<160x5xf32>
+  return %10 : tensor<160x5xf32>
+})";
+
 CompileOptions optionsFor(const TrainingSpec &spec, const std::string &path) {
   CompileOptions options;
   options.spec = spec;
@@ -103,6 +131,10 @@ TEST(EndToEnd, Embedding) {
   expectTrainsLikeInterpreter(models::embedding, classification(), 4);
 }
 
+TEST(EndToEnd, ChainedProducts) {
+  expectTrainsLikeInterpreter(wide, classification(), 3, 1e-4);
+}
+
 TEST(EndToEnd, ClipsTheGlobalNorm) {
   TrainingSpec spec = classification();
   spec.clip.kind = "global_norm";
@@ -130,7 +162,8 @@ std::map<std::string, std::string> trainedBits(const std::string &model, bool fu
   Trained trained(model, options.spec);
   randomize(trained, running);
   for (int step = 0; step < 3; ++step)
-    running.step(inputsOf(running.session->plan(), "step", 20 + step), step * 4);
+    running.step(inputsOf(running.session->plan(), "step", 20 + step),
+                 step * running.session->plan().batch());
   return running.saved();
 }
 
@@ -150,7 +183,8 @@ TEST_P(Bits, DoNotDependOnFusion) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Bits,
-                         testing::Values(&models::mlp, &models::cnn, &models::embedding));
+                         testing::Values(&models::mlp, &models::cnn, &models::embedding,
+                                         &wide));
 
 TEST(Compile, TwiceGivesTheSameBytes) {
   PlanFolder folder;

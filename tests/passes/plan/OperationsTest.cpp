@@ -192,6 +192,26 @@ TEST(Operations, AttentionThroughViews) {
   return %y : tensor<2x5x8xf32>)");
 }
 
+// The backward of a softmax reads two tensors of the size of its result, one of them
+// fresh from a product.
+TEST(Operations, ChainReadsAnotherTensorOfTheSameSize) {
+  expectSame("(%p: tensor<4x2x16x16xf32> {graph.name = \"p\"}, %a: tensor<4x2x16x8xf32> "
+             "{graph.name = \"a\"}, %b: tensor<4x2x16x8xf32> {graph.name = \"b\"}) -> "
+             "(tensor<4x2x16x16xf32> {graph.name = \"y\"})",
+             R"(  %q = graph.exp %p : (tensor<4x2x16x16xf32>) -> tensor<4x2x16x16xf32>
+  %qt = graph.transpose %q {permutation = array<i64: 0, 1, 3, 2>} : (tensor<4x2x16x16xf32>) -> tensor<4x2x16x16xf32>
+  %c = graph.contract %qt, %a {lhs_batch = array<i64: 0, 1>, rhs_batch = array<i64: 0, 1>, lhs_contract = array<i64: 3>, rhs_contract = array<i64: 2>} : (tensor<4x2x16x16xf32>, tensor<4x2x16x8xf32>) -> tensor<4x2x16x8xf32>
+  %g = graph.contract %c, %b {lhs_batch = array<i64: 0, 1>, rhs_batch = array<i64: 0, 1>, lhs_contract = array<i64: 3>, rhs_contract = array<i64: 3>} : (tensor<4x2x16x8xf32>, tensor<4x2x16x8xf32>) -> tensor<4x2x16x16xf32>
+  %m = graph.mul %g, %q : (tensor<4x2x16x16xf32>, tensor<4x2x16x16xf32>) -> tensor<4x2x16x16xf32>
+  %s = graph.reduce %m {kind = "sum", axes = array<i64: 3>, keep} : (tensor<4x2x16x16xf32>) -> tensor<4x2x16x1xf32>
+  %sb = graph.broadcast %s {shape = array<i64: 4, 2, 16, 16>} : (tensor<4x2x16x1xf32>) -> tensor<4x2x16x16xf32>
+  %d = graph.sub %g, %sb : (tensor<4x2x16x16xf32>, tensor<4x2x16x16xf32>) -> tensor<4x2x16x16xf32>
+  %z = graph.mul %d, %q : (tensor<4x2x16x16xf32>, tensor<4x2x16x16xf32>) -> tensor<4x2x16x16xf32>
+  %y = graph.reshape %z {shape = array<i64: 4, 2, 16, 16>} : (tensor<4x2x16x16xf32>) -> tensor<4x2x16x16xf32>
+  return %y : tensor<4x2x16x16xf32>)",
+             1e-4);
+}
+
 // Products write their parts of a concatenation; one part is an input and is copied.
 TEST(Operations, ConcatenationOfProducts) {
   expectSame(
