@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 namespace sluice {
 
@@ -56,6 +57,10 @@ private:
   Status afterUpdate(const StepResult &result, double rate, double computeUs);
   Status save();
   Status runEval();
+  Status loadBest();
+  Result<double> figure(const std::string &metric, const EvalReport &report) const;
+  Status judge(const EvalReport &report);
+  std::string besideCheckpoints(const char *name) const;
   void finish();
 
   Session &session;
@@ -67,6 +72,7 @@ private:
   double wallSeconds = 0;
   int64_t firstUpdate = 0, firstSample = 0, end = 0;
   bool stopped = false;
+  std::optional<BestEvaluation> stopper, keeper; // of earlyStop, of keepBest
 };
 
 Status TrainLoop::checkOptions() const {
@@ -79,6 +85,10 @@ Status TrainLoop::checkOptions() const {
                            " samples, the model's own loss needs full batches of " +
                            std::to_string(session.plan().batch()) +
                            "; compile with a smaller batch");
+  if (!options.keepBest.empty() && options.checkpointFolder.empty())
+    return Status::usage("keeping the best checkpoint needs a folder of checkpoints");
+  if (!evalSource && !(options.keepBest.empty() && options.earlyStop.empty()))
+    return Status::usage("there is no data to evaluate on: nothing can be called best");
   if (!options.checkpointFolder.empty() && !options.resume &&
       !listCheckpoints(options.checkpointFolder).empty())
     return Status::refused("the folder '" + options.checkpointFolder +
@@ -157,7 +167,82 @@ Status TrainLoop::runEval() {
   summary.eval = *report;
   if (options.onEval)
     options.onEval(*report);
-  return Status::success();
+  return judge(*report);
+}
+
+std::string TrainLoop::besideCheckpoints(const char *name) const {
+  return (std::filesystem::path(options.checkpointFolder) / name).string();
+}
+
+/// A new run judges anew; files of one before it must not decide.
+Status TrainLoop::loadBest() {
+  if (!options.earlyStop.empty())
+    stopper.emplace(options.earlyStop);
+  if (!options.keepBest.empty())
+    keeper.emplace(options.keepBest);
+  if (!options.resume || options.checkpointFolder.empty())
+    return Status::success();
+  Status status = Status::success();
+  if (stopper)
+    status = stopper->load(besideCheckpoints("early-stop.txt"));
+  if (status.ok() && keeper)
+    status = keeper->load(besideCheckpoints("best/best.txt"));
+  return status;
+}
+
+Result<double> TrainLoop::figure(const std::string &metric,
+                                 const EvalReport &report) const {
+  if (metric == "loss")
+    return report.loss;
+  if (!options.metric)
+    return Status::usage("the metric '" + metric + "' is not computed; expected 'loss'");
+  return options.metric(metric);
+}
+
+static Status makeFolder(const std::string &path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  return error ? Status::refused("cannot create the folder '" + path +
+                                 "': " + error.message())
+               : Status::success();
+}
+
+/// Keeps the checkpoint of the best evaluation, and ends training when there was no
+/// better one for long.
+Status TrainLoop::judge(const EvalReport &report) {
+  if (keeper) {
+    auto value = figure(options.keepBest, report);
+    if (!value)
+      return value.status();
+    bool isBest = keeper->add(*value, report.updates);
+    if (isBest) {
+      CheckpointOptions one = options.checkpoint;
+      one.keep = 1;
+      auto path = saveCheckpoint(session, besideCheckpoints("best"), one);
+      if (!path)
+        return path.status();
+      summary.bestPath = *path;
+    }
+    if (Status status = makeFolder(besideCheckpoints("best")); !status.ok())
+      return status;
+    if (Status status = keeper->save(besideCheckpoints("best/best.txt")); !status.ok())
+      return status;
+  }
+  if (!stopper)
+    return Status::success();
+  auto value = figure(options.earlyStop, report);
+  if (!value)
+    return value.status();
+  stopper->add(*value, report.updates);
+  if (stopper->evaluationsSince() >= options.patience) {
+    summary.isStoppedEarly = true;
+    stopped = true;
+  }
+  if (options.checkpointFolder.empty())
+    return Status::success();
+  if (Status status = makeFolder(options.checkpointFolder); !status.ok())
+    return status;
+  return stopper->save(besideCheckpoints("early-stop.txt"));
 }
 
 Status TrainLoop::afterUpdate(const StepResult &result, double rate, double computeUs) {
@@ -186,6 +271,7 @@ Status TrainLoop::afterUpdate(const StepResult &result, double rate, double comp
   if (evalSource && (isLast || evalDue))
     if (Status status = runEval(); !status.ok())
       return status;
+  isLast |= stopped;
   bool saveDue = options.checkpointEvery > 0 && updates % options.checkpointEvery == 0;
   return isLast || saveDue ? save() : Status::success();
 }
@@ -194,6 +280,7 @@ void TrainLoop::finish() {
   summary.updates = session.updates();
   summary.steps = session.updates() - firstUpdate;
   summary.samples = session.samples() - firstSample;
+  summary.best = keeper ? keeper : stopper;
   if (!summary.losses.empty())
     summary.loss = summary.losses.back();
   if (!stepUs.empty()) {
@@ -209,6 +296,8 @@ Status TrainLoop::run() {
   Status status = checkOptions();
   if (status.ok())
     status = resume();
+  if (status.ok())
+    status = loadBest();
   if (status.ok())
     status = source.seek(session.samples());
   if (!status.ok())

@@ -2,6 +2,7 @@
 // The training loop: data, steps, evaluation, checkpoints.
 
 #include "runtime/BatchSource.h"
+#include "runtime/BestEvaluation.h"
 #include "runtime/Checkpoint.h"
 #include "runtime/Session.h"
 
@@ -56,6 +57,15 @@ struct TrainOptions {
   bool stopOnNonFinite =
       true; // a loss that is NaN or infinite ends training with StatusCode::damaged
 
+  /// Ends training after `patience` evaluations in a row that were not the best of this
+  /// metric; empty: never. What it has seen is kept beside the checkpoints.
+  std::string earlyStop;
+  int64_t patience = 3;
+  /// Keeps the checkpoint of the best evaluation in checkpointFolder/best; empty: none.
+  std::string keepBest;
+  /// A figure of the evaluation just reported to `onEval`; "loss" needs no one to ask.
+  std::function<Result<double>(const std::string &metric)> metric;
+
   /// After every update; false ends training early, as if this had been the last update.
   std::function<bool(const TrainProgress &)> onUpdate;
   std::function<void(const EvalReport &)> onEval;
@@ -70,8 +80,11 @@ struct TrainSummary {
   double loss = 0;             // the last of them
   double stepUsMedian = 0;     // per update
   double samplesPerSecond = 0; // wall time, data included, evaluation and checkpoints not
-  std::optional<EvalReport> eval; // the last
-  std::string checkpointPath;     // the last written
+  std::optional<EvalReport> eval;     // the last
+  std::string checkpointPath;         // the last written
+  std::optional<BestEvaluation> best; // of keepBest, else of earlyStop
+  std::string bestPath;               // its checkpoint, if this run has written one
+  bool isStoppedEarly = false;
   std::vector<std::string> notes;
 };
 

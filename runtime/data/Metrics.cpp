@@ -75,6 +75,37 @@ std::optional<double> Metrics::auc() const {
   return wins / (double(negative.size()) * double(positive.size()));
 }
 
+/// Lowers the threshold from score to score; rows of equal scores come together.
+std::optional<double> Metrics::recallWhere(
+    const std::function<bool(double found, double wrong)> &isAllowed) const {
+  if (effectiveClasses != 2 || scores[1].empty())
+    return std::nullopt;
+  std::vector<float> negative = scores[0], positive = scores[1];
+  std::sort(negative.begin(), negative.end(), std::greater<>());
+  std::sort(positive.begin(), positive.end(), std::greater<>());
+  size_t found = 0, wrong = 0, best = 0;
+  while (found < positive.size()) {
+    float threshold = positive[found];
+    while (found < positive.size() && positive[found] >= threshold)
+      ++found;
+    while (wrong < negative.size() && negative[wrong] >= threshold)
+      ++wrong;
+    if (isAllowed(double(found), double(wrong)))
+      best = found;
+  }
+  return double(best) / double(positive.size());
+}
+
+std::optional<double> Metrics::recallAtPrecision(double least) const {
+  return recallWhere(
+      [&](double found, double wrong) { return found >= least * (found + wrong); });
+}
+
+std::optional<double> Metrics::recallAtFalsePositiveRate(double most) const {
+  double negatives = double(scores[0].size());
+  return recallWhere([&](double, double wrong) { return wrong <= most * negatives; });
+}
+
 std::optional<double> Metrics::classMean(Divisor divisor) const {
   if (matrix.empty() || rowCount == 0)
     return std::nullopt;

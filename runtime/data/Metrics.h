@@ -2,6 +2,7 @@
 // Figures over a whole evaluation, from the logits and labels of its batches.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -41,11 +42,19 @@ public:
   /// or prediction. 0 where a denominator is 0. Nothing above `maxConfusionClasses`.
   std::optional<double> precision() const;
   std::optional<double> recall() const;
+  /// Two classes: the largest share of positives found by a threshold on the score whose
+  /// precision is at least `least`; 0 when there is none. Nothing with more classes or
+  /// without a positive.
+  std::optional<double> recallAtPrecision(double least) const;
+  /// The same where at most the share `most` of the negatives is taken for positive.
+  std::optional<double> recallAtFalsePositiveRate(double most) const;
   /// Row-major [label][prediction]; empty above `maxConfusionClasses`.
   const std::vector<int64_t> &confusion() const { return matrix; }
   int64_t classes() const { return effectiveClasses; }
 
 private:
+  std::optional<double>
+  recallWhere(const std::function<bool(double found, double wrong)> &isAllowed) const;
   enum class Divisor { Predicted, Labelled };
   std::optional<double> classMean(Divisor divisor) const;
 

@@ -66,6 +66,43 @@ TEST(Metrics, AucNeedsBothClasses) {
   EXPECT_EQ(metrics.auc(), std::nullopt);
 }
 
+TEST(Metrics, RecallAtPrecisionAndAtARateEqualTryingAllThresholds) {
+  std::mt19937 rng(3);
+  for (int round = 0; round < 20; ++round) {
+    Rows rows = randomRows(rng, 60, 1, 2);
+    Metrics metrics({.classes = 1});
+    ASSERT_TRUE(metrics.add(rows.logits.data(), rows.labels.data(), 60));
+    for (double share : {0.0, 0.3, 0.55, 0.7, 1.0}) {
+      double atPrecision = 0, atRate = 0;
+      for (float threshold = -2.5; threshold < 4; threshold += 0.5) {
+        double found = 0, wrong = 0, positives = 0, negatives = 0;
+        for (size_t i = 0; i < 60; ++i) {
+          bool isTaken = rows.logits[i] >= threshold;
+          (rows.labels[i] ? positives : negatives) += 1;
+          (rows.labels[i] ? found : wrong) += isTaken;
+        }
+        if (found > 0 && found / (found + wrong) >= share)
+          atPrecision = std::max(atPrecision, found / positives);
+        if (wrong / negatives <= share)
+          atRate = std::max(atRate, found / positives);
+      }
+      EXPECT_DOUBLE_EQ(*metrics.recallAtPrecision(share), atPrecision) << share;
+      EXPECT_DOUBLE_EQ(*metrics.recallAtFalsePositiveRate(share), atRate) << share;
+    }
+  }
+}
+
+TEST(Metrics, RecallAtARateNeedsAPositive) {
+  Metrics metrics({.classes = 1}), three({.classes = 3});
+  std::vector<float> scores = {1, 2, 3};
+  std::vector<int64_t> labels = {0, 0, 0};
+  metrics.add(scores.data(), labels.data(), 3);
+  EXPECT_EQ(metrics.recallAtPrecision(0.5), std::nullopt);
+  EXPECT_EQ(metrics.recallAtFalsePositiveRate(0.5), std::nullopt);
+  three.add(scores.data(), labels.data(), 1);
+  EXPECT_EQ(three.recallAtPrecision(0.5), std::nullopt);
+}
+
 TEST(Metrics, EqualBruteForceOverRandomBatches) {
   std::mt19937 rng(2);
   constexpr int64_t classes = 6;

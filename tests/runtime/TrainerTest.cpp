@@ -97,6 +97,83 @@ TEST(Trainer, SavesAndEvaluatesWhenDue) {
   EXPECT_NEAR(summary.eval->loss, w * w + 4, 1e-5);
 }
 
+/// Evaluations by script: `figures` in turn.
+static void follow(TrainOptions &options, std::vector<double> figures) {
+  auto next = std::make_shared<size_t>(0);
+  options.metric = [=](const std::string &) -> Result<double> {
+    return figures.at((*next)++);
+  };
+}
+
+TEST(Trainer, StopsAfterPatienceAndKeepsTheBest) {
+  TemporaryFolder folder;
+  auto session = makeSession(scalarPlan(4, 1, 0.1).read());
+  FloatSource source(numbers(12), 4), held(numbers(4), 4);
+  TrainOptions options;
+  options.steps = 100;
+  options.evalEvery = 1;
+  options.checkpointFolder = folder.path;
+  options.keepBest = "loss";
+  options.earlyStop = "accuracy";
+  options.patience = 2;
+  follow(options, {0.5, 0.7, std::nan(""), 0.8, 0.8, 0.6, 0.9});
+  TrainSummary summary = mustTrain(*session, source, options, &held);
+  EXPECT_TRUE(summary.isStoppedEarly);
+  EXPECT_EQ(summary.updates, 6); // best at 4; 0.8 again is not better, nor is 0.6
+  EXPECT_EQ(listCheckpoints(folder.path), (std::vector<int64_t>{6}));
+  ASSERT_TRUE(summary.best && summary.best->value());
+  EXPECT_EQ(summary.best->metric(), "loss");
+  EXPECT_EQ(listCheckpoints(folder.path + "/best"),
+            (std::vector<int64_t>{summary.best->updates()}));
+
+  auto again = makeSession(scalarPlan(4, 1, 0.1).read());
+  ASSERT_TRUE(loadCheckpoint(*again, folder.path + "/best").ok());
+  auto report = evaluate(*again, held);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->loss, *summary.best->value());
+}
+
+TEST(Trainer, AResumedRunJudgesOnFromWhereItStopped) {
+  TemporaryFolder folder;
+  FloatSource source(numbers(12), 4), held(numbers(4), 4);
+  TrainOptions options;
+  options.steps = 2;
+  options.evalEvery = 1;
+  options.checkpointFolder = folder.path;
+  options.keepBest = options.earlyStop = "accuracy";
+  options.patience = 2;
+  auto first = makeSession(scalarPlan(4, 1, 0.1).read());
+  follow(options, {0.9, 0.9, 0.5, 0.5}); // each evaluation is asked twice
+  EXPECT_FALSE(mustTrain(*first, source, options, &held).isStoppedEarly);
+  options.steps = 100;
+  options.resume = true;
+  auto second = makeSession(scalarPlan(4, 1, 0.1).read());
+  follow(options, {0.6, 0.6, 1, 1});
+  TrainSummary summary = mustTrain(*second, source, options, &held);
+  EXPECT_TRUE(summary.isStoppedEarly);
+  EXPECT_EQ(summary.updates, 3);
+  EXPECT_EQ(listCheckpoints(folder.path + "/best"), (std::vector<int64_t>{1}));
+
+  options.keepBest = "auc";
+  auto third = makeSession(scalarPlan(4, 1, 0.1).read());
+  auto refused = train(*third, source, &held, options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message.find("is about the metric 'accuracy'"),
+            std::string::npos);
+}
+
+TEST(Trainer, RefusesToJudgeWithoutEvaluation) {
+  auto session = makeSession(scalarPlan(4, 1, 0.1).read());
+  FloatSource source(numbers(12), 4);
+  TrainOptions options;
+  options.steps = 1;
+  options.earlyStop = "loss";
+  EXPECT_EQ(train(*session, source, nullptr, options).status().code, StatusCode::usage);
+  options.earlyStop = "";
+  options.keepBest = "loss";
+  EXPECT_EQ(train(*session, source, &source, options).status().code, StatusCode::usage);
+}
+
 TEST(Trainer, TailIsSkippedWhenTheModelNeedsFullBatches) {
   TestPlan p = scalarPlan(4, 2, 0.1);
   p.plan.full_batches = true;

@@ -24,14 +24,26 @@ Result<std::unique_ptr<Session>> openTrained(const RunOptions &options,
   return session;
 }
 
-int runEval(const RunOptions &options, Console &console) {
+struct EvalArguments {
+  RunOptions run;
+  std::vector<std::string> metrics;
+};
+
+int runEval(const EvalArguments &arguments, Console &console) {
+  const RunOptions &options = arguments.run;
+  auto extra = parseMetrics(arguments.metrics);
+  if (!extra)
+    return console.fail(extra.status());
   auto session = openTrained(options, console);
   if (!session)
     return console.fail(session.status());
   auto source = openSource(**session, "eval", options.data, false);
   if (!source)
     return console.fail(source.status());
-  auto metrics = EvalMetrics::create((*session)->plan());
+  auto made = EvalMetrics::create((*session)->plan(), *extra);
+  if (!made)
+    return console.fail(made.status());
+  EvalMetrics &metrics = *made;
   auto report =
       evaluate(**session, **source, [&](const Session &running, const Batch &batch) {
         return metrics.add(running, batch);
@@ -165,14 +177,15 @@ int runInfer(const InferArguments &arguments, Console &console) {
 } // namespace
 
 Command addEval(CLI::App &parent, Console &console) {
-  auto options = std::make_shared<RunOptions>();
+  auto arguments = std::make_shared<EvalArguments>();
   CLI::App *app = parent.add_subcommand("eval", "Compute loss and metrics on data");
-  addRunOptions(app, *options,
+  addMetricOption(app, arguments->metrics);
+  addRunOptions(app, arguments->run,
                 "folder of checkpoints (or one file) with the trained state");
   app->footer("Example: sluice eval model.plan --data "
               "images=idx:test-images.gz,scale=1/255 --data "
               "labels=idx:test-labels.gz --checkpoint run");
-  return {app, [options, &console] { return runEval(*options, console); }};
+  return {app, [arguments, &console] { return runEval(*arguments, console); }};
 }
 
 Command addInfer(CLI::App &parent, Console &console) {

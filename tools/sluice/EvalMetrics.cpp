@@ -38,8 +38,41 @@ void convert(const void *data, size_t count, std::vector<int64_t> &out) {
 
 } // namespace
 
-EvalMetrics EvalMetrics::create(const Plan &plan) {
+void addMetricOption(CLI::App *app, std::vector<std::string> &texts) {
+  app->add_option("--metric", texts,
+                  "figures beside the usual ones: top_k=3, recall_at_precision=0.9, "
+                  "recall_at_fpr=0.01");
+}
+
+Result<ExtraMetrics> parseMetrics(const std::vector<std::string> &texts) {
+  ExtraMetrics extra;
+  for (const std::string &text : texts) {
+    size_t equals = text.find('=');
+    std::string name = text.substr(0, equals);
+    char *end = nullptr;
+    double value =
+        equals == std::string::npos ? -1 : std::strtod(text.c_str() + equals + 1, &end);
+    bool isNumber = end && end != text.c_str() + equals + 1 && *end == '\0';
+    bool isShare = isNumber && value >= 0 && value <= 1;
+    if (name == "top_k" && isNumber && value >= 1 && value <= 1e6 &&
+        value == std::floor(value))
+      extra.topK = static_cast<int64_t>(value);
+    else if (name == "recall_at_precision" && isShare)
+      extra.precisions.push_back(value);
+    else if (name == "recall_at_fpr" && isShare)
+      extra.falsePositiveRates.push_back(value);
+    else
+      return Status::usage("--metric '" + text +
+                           "': expected top_k=K, recall_at_precision=SHARE or "
+                           "recall_at_fpr=SHARE, with shares from 0 to 1");
+  }
+  return extra;
+}
+
+Result<EvalMetrics> EvalMetrics::create(const Plan &plan, const ExtraMetrics &extra) {
   EvalMetrics made;
+  made.extra = extra;
+  made.options.topK = extra.topK.value_or(made.options.topK);
   std::string_view kind = viewOf(plan.raw().loss_kind());
   bool classes = kind == "cross_entropy" || kind == "nll" || kind == "bce_with_logits";
   std::optional<int64_t> count = classes ? classesOf(plan, kind) : std::nullopt;
@@ -58,6 +91,13 @@ EvalMetrics EvalMetrics::create(const Plan &plan) {
         made.options.ignored = program->inputs()->Get(p)->ignored();
     made.metrics.emplace(made.options);
   }
+  bool asksForRecall = !extra.precisions.empty() || !extra.falsePositiveRates.empty();
+  if (!made.metrics && (asksForRecall || extra.topK))
+    return Status::usage("--metric needs a loss over classes; the plan's is '" +
+                         std::string(kind) + "'");
+  if (asksForRecall && made.metrics->classes() != 2)
+    return Status::usage("--metric recall_at_... needs two classes; the plan has " +
+                         std::to_string(made.metrics->classes()));
   return made;
 }
 
@@ -90,19 +130,38 @@ Status EvalMetrics::add(const Session &session, const Batch &batch) {
   return Status::success();
 }
 
+/// "recall_at_fpr_0.01"
+static std::string named(const char *name, double share) {
+  char text[80];
+  std::snprintf(text, sizeof text, "%s_%g", name, share);
+  return text;
+}
+
+void EvalMetrics::addTwoClassFigures(Json &out) const {
+  for (double share : extra.precisions)
+    if (auto recall = metrics->recallAtPrecision(share))
+      out[named("recall_at_precision", share)] = *recall;
+  for (double share : extra.falsePositiveRates)
+    if (auto recall = metrics->recallAtFalsePositiveRate(share))
+      out[named("recall_at_fpr", share)] = *recall;
+}
+
 Json EvalMetrics::finish(const EvalReport &report) {
   Json out = {
       {"updates", report.updates}, {"loss", report.loss}, {"count", report.samples}};
+  if (report.skipped > 0)
+    out["skipped"] = report.skipped;
   if (metrics && metrics->count() > 0) {
     out["accuracy"] = metrics->accuracy();
-    if (metrics->classes() > 5)
-      out["top5_accuracy"] = metrics->topKAccuracy();
+    if (extra.topK || metrics->classes() > options.topK)
+      out["top" + std::to_string(options.topK) + "_accuracy"] = metrics->topKAccuracy();
     if (auto auc = metrics->auc())
       out["auc"] = *auc;
     if (auto precision = metrics->precision())
       out["precision"] = *precision;
     if (auto recall = metrics->recall())
       out["recall"] = *recall;
+    addTwoClassFigures(out);
     out["perplexity"] = std::exp(report.loss);
     int64_t classes = metrics->classes();
     if (!metrics->confusion().empty() && classes <= 64) {
@@ -120,15 +179,31 @@ Json EvalMetrics::finish(const EvalReport &report) {
 
 std::string EvalMetrics::text(const Json &figures) {
   std::string text;
-  for (const char *name :
-       {"loss", "accuracy", "top5_accuracy", "auc", "precision", "recall", "perplexity"})
-    if (figures.contains(name)) {
-      char number[64];
-      std::snprintf(number, sizeof number, "%s%s %.4f", text.empty() ? "" : ", ", name,
-                    figures[name].get<double>());
+  for (const auto &[name, value] : figures.items())
+    if (value.is_number_float()) {
+      char number[96];
+      std::snprintf(number, sizeof number, "%s%s %.4f", text.empty() ? "" : ", ",
+                    name.c_str(), value.get<double>());
       text += number;
     }
-  return text + " on " + std::to_string(figures["count"].get<int64_t>()) + " samples";
+  text += " on " + std::to_string(figures["count"].get<int64_t>()) + " samples";
+  if (figures.contains("skipped"))
+    text += ", " + std::to_string(figures["skipped"].get<int64_t>()) +
+            " at the end left out: the model's own loss needs full batches";
+  return text;
+}
+
+Result<double> EvalMetrics::figure(const Json &figures, const std::string &name) {
+  std::string known;
+  for (const auto &[key, value] : figures.items()) {
+    if (!value.is_number_float())
+      continue;
+    if (key == name)
+      return value.get<double>();
+    known += (known.empty() ? "'" : ", '") + key + "'";
+  }
+  return Status::usage("the evaluation has no figure '" + name + "', expected one of " +
+                       known);
 }
 
 } // namespace sluice::cli

@@ -8,11 +8,21 @@
 
 namespace sluice::cli {
 
+/// Figures asked for beside the usual ones: --metric top_k=3, recall_at_precision=0.9,
+/// recall_at_fpr=0.01.
+struct ExtraMetrics {
+  std::optional<int64_t> topK;
+  std::vector<double> precisions, falsePositiveRates;
+};
+Result<ExtraMetrics> parseMetrics(const std::vector<std::string> &texts);
+/// Adds --metric.
+void addMetricOption(CLI::App *app, std::vector<std::string> &texts);
+
 class EvalMetrics {
 public:
   /// For the loss kinds with classes (cross_entropy, nll, bce_with_logits); for others
   /// only the loss is reported.
-  static EvalMetrics create(const Plan &plan);
+  static Result<EvalMetrics> create(const Plan &plan, const ExtraMetrics &extra = {});
 
   /// After each batch of an evaluation.
   Status add(const Session &session, const Batch &batch);
@@ -20,8 +30,13 @@ public:
   Json finish(const EvalReport &report);
   /// "loss 0.31, accuracy 0.91, ..."
   static std::string text(const Json &figures);
+  /// One of them by name.
+  static Result<double> figure(const Json &figures, const std::string &name);
 
 private:
+  void addTwoClassFigures(Json &out) const;
+
+  ExtraMetrics extra;
   MetricsOptions options;
   std::optional<Metrics> metrics;
   std::string logits;

@@ -18,7 +18,27 @@ struct TrainArguments {
   std::string trace, log, communicator = "local";
   int variant = 0;
   bool resume = false, losses = false, measure = false;
+  std::vector<std::string> metrics;
+  std::string earlyStop, keepBest;
 };
+
+/// METRIC[,patience=N]
+Status parseEarlyStop(const std::string &text, TrainOptions &options) {
+  if (text.empty())
+    return Status::success();
+  size_t comma = text.find(',');
+  options.earlyStop = text.substr(0, comma);
+  if (comma == std::string::npos)
+    return Status::success();
+  const std::string key = "patience=", rest = text.substr(comma + 1);
+  char *end = nullptr;
+  options.patience =
+      rest.starts_with(key) ? std::strtoll(rest.c_str() + key.size(), &end, 10) : 0;
+  if (!end || *end != '\0' || options.patience < 1)
+    return Status::usage("--early-stop '" + text +
+                         "': expected METRIC or METRIC,patience=N with N at least 1");
+  return Status::success();
+}
 
 Status checkArguments(const TrainArguments &arguments) {
   if (arguments.steps <= 0 && arguments.epochs <= 0)
@@ -30,8 +50,20 @@ Status checkArguments(const TrainArguments &arguments) {
     return Status::usage("--variant is not yet supported; plans have one variant");
   if (arguments.resume && arguments.run.checkpoint.empty())
     return Status::usage("--resume needs --checkpoint DIR");
-  if (arguments.evalEvery > 0 && arguments.evalData.empty())
-    return Status::usage("--eval-every needs --eval-data");
+  if (arguments.evalData.empty()) {
+    const std::pair<const char *, bool> needing[] = {
+        {"--eval-every", arguments.evalEvery > 0},
+        {"--early-stop", !arguments.earlyStop.empty()},
+        {"--keep-best", !arguments.keepBest.empty()},
+        {"--metric", !arguments.metrics.empty()}};
+    for (auto [option, isGiven] : needing)
+      if (isGiven)
+        return Status::usage(std::string(option) + " needs --eval-data");
+  }
+  if (!arguments.earlyStop.empty() && arguments.evalEvery <= 0)
+    return Status::usage("--early-stop needs --eval-every N");
+  if (!arguments.keepBest.empty() && arguments.run.checkpoint.empty())
+    return Status::usage("--keep-best needs --checkpoint DIR");
   return Status::success();
 }
 
@@ -88,6 +120,20 @@ void report(const TrainArguments &arguments, const Session &session,
       static_cast<long long>(summary.steps), summary.loss, summary.samplesPerSecond,
       summary.stepUsMedian, sizeText(memory.stateBytes + memory.stepBytes).c_str());
   console.line(text);
+  if (summary.isStoppedEarly)
+    console.line("stopped early: " + arguments.earlyStop + " has not improved");
+  out["stopped_early"] = summary.isStoppedEarly;
+  if (summary.best && summary.best->value()) {
+    out["best"] = {{"metric", summary.best->metric()},
+                   {"value", *summary.best->value()},
+                   {"updates", summary.best->updates()}};
+    if (!summary.bestPath.empty())
+      out["best"]["checkpoint"] = summary.bestPath;
+    std::snprintf(text, sizeof text, "best %s %.6g, after %lld updates",
+                  summary.best->metric().c_str(), *summary.best->value(),
+                  static_cast<long long>(summary.best->updates()));
+    console.line(text + (summary.bestPath.empty() ? "" : ": " + summary.bestPath));
+  }
   if (!summary.checkpointPath.empty()) {
     out["checkpoint"] = summary.checkpointPath;
     console.line("checkpoint: " + summary.checkpointPath);
@@ -118,8 +164,16 @@ int runTrain(const TrainArguments &arguments, Console &console) {
     return console.fail(status);
 
   Progress progress;
-  auto metrics = EvalMetrics::create((*session)->plan());
   TrainOptions options;
+  auto extra = parseMetrics(arguments.metrics);
+  Status parsed = parseEarlyStop(arguments.earlyStop, options);
+  if (!extra || !parsed.ok())
+    return console.fail(extra ? parsed : extra.status());
+  auto made = EvalMetrics::create((*session)->plan(), *extra);
+  if (!made)
+    return console.fail(made.status());
+  EvalMetrics &metrics = *made;
+  Json figures;
   if (arguments.steps > 0)
     options.steps = arguments.steps;
   if (arguments.epochs > 0)
@@ -138,10 +192,14 @@ int runTrain(const TrainArguments &arguments, Console &console) {
   };
   options.onEval = [&](const EvalReport &eval) {
     progress.finish();
-    Json object = metrics.finish(eval);
+    figures = metrics.finish(eval);
     console.line("after " + std::to_string(eval.updates) +
-                 " updates: " + EvalMetrics::text(object));
-    console.result["eval"] = object;
+                 " updates: " + EvalMetrics::text(figures));
+    console.result["eval"] = figures;
+  };
+  options.keepBest = arguments.keepBest;
+  options.metric = [&](const std::string &name) {
+    return EvalMetrics::figure(figures, name);
   };
   uint64_t allocationsBefore = allocationsInSteps();
   auto summary = train(**session, **source, evalSource.get(), options);
@@ -172,6 +230,12 @@ Command addTrain(CLI::App &parent, Console &console) {
                   "evaluate every N updates; always at the end");
   app->add_option("--checkpoint-every", arguments->checkpointEvery,
                   "write a checkpoint every N updates");
+  app->add_option("--early-stop", arguments->earlyStop,
+                  "METRIC[,patience=3]: end after so many evaluations without a better "
+                  "one");
+  app->add_option("--keep-best", arguments->keepBest,
+                  "METRIC: keep the best evaluation's checkpoint in CHECKPOINT/best");
+  addMetricOption(app, arguments->metrics);
   app->add_flag("--resume", arguments->resume,
                 "go on from the newest checkpoint, bit for bit");
   app->add_option("--trace", arguments->trace, "write a timeline for Perfetto (JSON)");
