@@ -96,6 +96,51 @@ TEST_F(SpecReaderTest, WrongValuesSayWhatIsExpected) {
   expectError("loss: [1\n", "spec.yaml:");
 }
 
+TEST_F(SpecReaderTest, AnOptimizerStartsFromItsOwnDefaults) {
+  auto muon = read("optimizer: {kind: muon, ns_steps: 6, adjust_lr_fn: match_rms_adamw}\n"
+                   "parameter_groups: [{match: head, kind: lion}]\n");
+  ASSERT_TRUE(muon.spec) << muon.errors[0];
+  EXPECT_EQ(muon.spec->optimizer.momentum, 0.95);
+  EXPECT_TRUE(muon.spec->optimizer.nesterov && muon.spec->optimizer.matchRmsAdamw);
+  EXPECT_EQ(muon.spec->optimizer.nsSteps, 6);
+  EXPECT_EQ(muon.spec->parameterGroups.at(0).kind, "lion");
+  auto adagrad = read("optimizer: {kind: adagrad, initial_accumulator_value: 0.5}\n");
+  ASSERT_TRUE(adagrad.spec);
+  EXPECT_EQ(adagrad.spec->optimizer.initialAccumulator, 0.5);
+  EXPECT_EQ(adagrad.spec->optimizer.eps, 1e-10);
+  for (const char *kind : kOptimizerKinds)
+    EXPECT_TRUE(read(std::string("optimizer: {kind: ") + kind + "}\n").spec) << kind;
+}
+
+TEST_F(SpecReaderTest, RefusesKeysWithoutEffect) {
+  expectError("optimizer: {kind: adam, momentum: 0.9}\n",
+              "'optimizer.momentum' has no effect on adam; remove it");
+  expectError("optimizer: {kind: lion, eps: 1.0e-8}\n", "has no effect on lion");
+  expectError("schedule: {kind: cosine, total_steps: 9, gamma: 0.5}\n",
+              "'schedule.gamma' has no effect on cosine");
+  expectError("optimizer: {kind: adamm}\n",
+              "'optimizer.kind' is 'adamm', expected one of sgd, adam");
+  expectError("parameter_groups: [{match: w, kind: no}]\n", "is 'no', expected one of");
+  expectError("optimizer: {kind: radam, betas: [0.9, 0.5]}\n", "above 0.6");
+}
+
+TEST_F(SpecReaderTest, SchedulesHaveWhatTheyNeed) {
+  auto table = read("schedule: {kind: table, table: [[0, 1], [100, 0.5]]}\n");
+  ASSERT_TRUE(table.spec) << table.errors[0];
+  EXPECT_EQ(table.spec->schedule.points, (std::vector<int64_t>{0, 100}));
+  EXPECT_EQ(table.spec->schedule.factors, (std::vector<double>{1, 0.5}));
+  EXPECT_TRUE(read("schedule: {kind: step, milestones: [3, 9]}\n").spec);
+  EXPECT_TRUE(read("schedule: {kind: wsd, total_steps: 9, decay_steps: 3}\n").spec);
+  EXPECT_TRUE(read("schedule: {kind: one_cycle, total_steps: 9}\n").spec);
+  expectError("schedule: {kind: wsd, total_steps: 9}\n", "needs 'decay_steps'");
+  expectError("schedule: {kind: wsd, total_steps: 9, decay_steps: 10}\n",
+              "expected at most 'total_steps', 9");
+  expectError("schedule: {kind: step}\n", "needs 'step_size' or 'milestones'");
+  expectError("schedule: {kind: step, milestones: [3, 3]}\n", "must rise");
+  expectError("schedule: {kind: table, table: [[0, 1], [1]]}\n", "no list of pairs");
+  expectError("schedule: {kind: table, table: [[5, 1], [1, 1]]}\n", "must rise");
+}
+
 TEST_F(SpecReaderTest, OverridesComeLast) {
   auto result =
       read("optimizer: {kind: sgd, lr: 0.5}\n", {"optimizer.lr=0.25", "shapes.x=[2,3]", "values.sr=16000"});
