@@ -14,13 +14,13 @@ RECORD = json.loads((HERE / "mlp-losses.json").read_text())
 
 
 class Optimizers(SluiceTest):
-    def train(self, optimizer, steps=100, more="", name="model"):
+    def train(self, optimizer, steps=100, more="", name="model", options=()):
         spec = f"loss: {{kind: cross_entropy, logits: logits, labels: labels}}\noptimizer: {json.dumps(optimizer)}\n{more}"
         plan, report = self.compile(HERE / "mlp.onnx", spec, name)
         x = self.npy("x", np.array(RECORD["x"], np.float32))
         y = self.npy("y", np.array(RECORD["labels"], np.int64))
         out, _ = self.run_sluice("train", plan, "--data", f"x=npy:{x}", "--data", f"labels=npy:{y}", "--steps", steps,
-                                 "--no-shuffle", "--losses", "--checkpoint", self.dir / name)
+                                 "--no-shuffle", "--losses", "--checkpoint", self.dir / name, *options)
         self.assertEqual(out["allocations_in_steps"], 0)
         return out["losses"], read_safetensors(newest_checkpoint(self.dir / name)), report
 
@@ -64,6 +64,15 @@ class Optimizers(SluiceTest):
                                          more="accumulate: 2\n")
                 # Two micro-batches of the same 32 samples have the same mean.
                 np.testing.assert_allclose(split, whole, rtol=1e-5)
+
+    def test_threads_and_levels_change_no_bit(self):
+        for kind in ["lamb", "adafactor", "muon"]:  # those with sums and products
+            with self.subTest(kind):
+                optimizer = {"kind": kind, "lr": 0.02}
+                once, _, _ = self.train(optimizer, 10, "threads: 2\n", f"{kind}-two")
+                for options in [["--threads", 1], ["--level", "x86-64-v3"]]:
+                    again, _, _ = self.train(optimizer, 10, "threads: 2\n", f"{kind}-{options[1]}", options)
+                    self.assertEqual(again, once)
 
     def test_a_key_without_effect_is_refused(self):
         errors = self.compile(HERE / "mlp.onnx", "optimizer: {kind: adam, momentum: 0.9}\n", code=1)[1]
