@@ -1,7 +1,9 @@
 #include "codegen/Compile.h"
 
+#include "codegen/BudgetSearch.h"
 #include "codegen/CompileReport.h"
 #include "codegen/RegionEmitter.h"
+#include "codegen/RunStage.h"
 #include "codegen/WritePlan.h"
 #include "passes/Pipeline.h"
 
@@ -17,46 +19,6 @@ using namespace mlir;
 
 namespace sluice {
 namespace {
-
-/// Collects errors instead of printing them.
-class DiagnosticText {
-public:
-  explicit DiagnosticText(MLIRContext *context)
-      : handler(context, [this](Diagnostic &diagnostic) {
-          append(diagnostic, "");
-          for (Diagnostic &note : diagnostic.getNotes())
-            append(note, "  note: ");
-          return success();
-        }) {
-    context->printOpOnDiagnostic(false); // the location names the node
-  }
-  std::string text;
-
-private:
-  void append(Diagnostic &diagnostic, StringRef prefix) {
-    if (diagnostic.getSeverity() == DiagnosticSeverity::Remark)
-      return;
-    std::string line = prefix.str();
-    llvm::raw_string_ostream stream(line);
-    if (auto name = diagnostic.getLocation()->findInstanceOf<NameLoc>())
-      if (!name.getName().empty())
-        stream << "node '" << name.getName().getValue() << "': ";
-    stream << diagnostic.str();
-    text += (text.empty() ? "" : "\n") + line;
-  }
-  ScopedDiagnosticHandler handler;
-};
-
-/// Runs one stage.
-Status runStage(ModuleOp module, llvm::function_ref<void(OpPassManager &)> build) {
-  DiagnosticText diagnostics(module.getContext());
-  PassManager passes(module.getContext());
-  build(passes);
-  if (succeeded(passes.run(module)))
-    return Status::success();
-  return Status::refused(diagnostics.text.empty() ? "a pass failed without a reason"
-                                                  : diagnostics.text);
-}
 
 /// Machine code of every generated kernel.
 Status generateCode(ModuleOp module, const CompileOptions &options, PlanCode &code) {
@@ -94,7 +56,8 @@ TrainingSpec withThreads(TrainingSpec spec) {
 }
 
 /// The stages up to the plan.
-Status buildPlan(ModuleOp module, const CompileOptions &options) {
+Status buildPlan(ModuleOp module, const CompileOptions &options,
+                 std::optional<BudgetChoice> &choice) {
   if (options.stopAfter == CompileStage::Model)
     return Status::success();
   // The passes refer to the spec.
@@ -105,11 +68,16 @@ Status buildPlan(ModuleOp module, const CompileOptions &options) {
     return status;
   status = runStage(
       module, [&](OpPassManager &passes) { buildRegionPipeline(passes, options.fuse); });
-  // Nothing is decided yet beside what the spec says, so the next stage leaves the IR as
-  // it is.
-  if (!status.ok() || options.stopAfter <= CompileStage::Decide)
+  if (!status.ok() || options.stopAfter == CompileStage::Regions)
     return status;
-  return runStage(module, [](OpPassManager &passes) { buildPlanPipeline(passes); });
+  bool isFixed = spec.recompute == "sqrt" || spec.recompute == "every";
+  if (isFixed || (spec.budgetBytes && spec.recompute != "none"))
+    status = tradeMemory(module, options, choice.emplace());
+  if (!status.ok() || options.stopAfter == CompileStage::Decide)
+    return status;
+  return runStage(module, [&](OpPassManager &passes) {
+    buildPlanPipeline(passes, /*chain=*/options.fuse);
+  });
 }
 
 } // namespace
@@ -126,12 +94,13 @@ std::optional<CompileStage> compileStageNamed(StringRef name) {
 Status compileModule(ModuleOp module, const CompileOptions &options,
                      CompileReport &report) {
   auto start = std::chrono::steady_clock::now();
-  Status status = buildPlan(module, options);
+  std::optional<BudgetChoice> choice;
+  Status status = buildPlan(module, options, choice);
   if (!status.ok() || options.stopAfter < CompileStage::Plan)
     return status;
   report.budgetBytes = options.spec.budgetBytes;
-  reportPlan(module, report);
-  if (Status fits = checkBudget(report); !fits.ok())
+  reportPlan(module, choice ? &*choice : nullptr, report);
+  if (Status fits = checkBudget(report, options.spec.recompute == "none"); !fits.ok())
     return fits;
   if (options.stopAfter == CompileStage::Plan)
     return Status::success();

@@ -1,5 +1,6 @@
 #include "codegen/CompileReport.h"
 
+#include "codegen/BudgetSearch.h"
 #include "ir/plan/Plan.h"
 #include "passes/PlanLaunches.h"
 
@@ -59,7 +60,15 @@ void reportMemory(ModuleOp module, CompileReport &report) {
   }
   report.arenaBytes = report.stateBytes + report.stepBytes;
   report.arena["unused"] = report.arenaBytes - used;
-  report.unconstrainedArenaBytes = report.arenaBytes; // nothing is traded for memory yet
+  report.unconstrainedArenaBytes = report.arenaBytes;
+}
+
+void addNote(ModuleOp module, StringRef topic, const std::string &text) {
+  SmallVector<Attribute> lines;
+  if (auto known = module->getAttrOfType<ArrayAttr>("graph.report"))
+    lines.append(known.begin(), known.end());
+  lines.push_back(StringAttr::get(module.getContext(), topic + ": " + text));
+  module->setAttr("graph.report", ArrayAttr::get(module.getContext(), lines));
 }
 
 void reportTime(ModuleOp module, CompileReport &report) {
@@ -74,8 +83,26 @@ void reportTime(ModuleOp module, CompileReport &report) {
     report.stepUs += runs * program.getPredictedUs().convertToDouble();
     report.launches += runs * static_cast<int64_t>(launchesOf(program).size());
   }
-  report.stepUsBound = report.stepUs;
-  report.gap = 0; // the only plan there is
+  report.stepUsBound = report.stepUs; // unless memory was traded, the only plan there is
+}
+
+/// What the search for the budget found beside the plan itself.
+void reportChoice(ModuleOp module, const BudgetChoice &choice, CompileReport &report) {
+  report.unconstrainedArenaBytes = choice.unconstrainedBytes;
+  report.decisions = choice.decisions;
+  if (!choice.note.empty())
+    addNote(module, "recompute", choice.note);
+  int64_t runs = 1;
+  double trainUs = 0;
+  if (auto attr = module->getAttrOfType<IntegerAttr>("graph.accumulate"))
+    runs = attr.getInt();
+  for (auto program : module.getOps<plan::ProgramOp>())
+    if (program.getEntry() == "step" || program.getEntry() == "micro")
+      trainUs = program.getPredictedUs().convertToDouble();
+  // What runs once costs as much in every plan.
+  double boundUs = choice.unconstrainedUs + choice.leastAgainUs;
+  report.stepUsBound = report.stepUs - runs * std::max(0.0, trainUs - boundUs);
+  report.gap = report.stepUs / report.stepUsBound - 1;
 }
 
 /// "gradients and moments for 4 of 12 parameter tensors".
@@ -103,14 +130,6 @@ std::string trainingLine(ModuleOp module) {
       .str();
 }
 
-void addNote(ModuleOp module, StringRef topic, const std::string &text) {
-  SmallVector<Attribute> lines;
-  if (auto known = module->getAttrOfType<ArrayAttr>("graph.report"))
-    lines.append(known.begin(), known.end());
-  lines.push_back(StringAttr::get(module.getContext(), topic + ": " + text));
-  module->setAttr("graph.report", ArrayAttr::get(module.getContext(), lines));
-}
-
 void addDecisions(ModuleOp module, CompileReport &report) {
   for (auto state : module.getOps<plan::StateOp>()) {
     if (state.getRole() != "parameter")
@@ -126,9 +145,11 @@ void addDecisions(ModuleOp module, CompileReport &report) {
 
 } // namespace
 
-void reportPlan(ModuleOp module, CompileReport &report) {
+void reportPlan(ModuleOp module, const BudgetChoice *choice, CompileReport &report) {
   reportMemory(module, report);
   reportTime(module, report);
+  if (choice)
+    reportChoice(module, *choice, report);
   report.kernels = llvm::range_size(module.getOps<plan::KernelOp>());
   bool trains =
       llvm::any_of(module.getOps<plan::ProgramOp>(), [](plan::ProgramOp program) {
@@ -149,7 +170,7 @@ void reportPlan(ModuleOp module, CompileReport &report) {
       report.notes.push_back(line.str());
 }
 
-Status checkBudget(const CompileReport &report) {
+Status checkBudget(const CompileReport &report, bool keepsAll) {
   if (!report.budgetBytes || report.arenaBytes <= *report.budgetBytes)
     return Status::success();
   std::string text = "the plan does not fit in the budget of " +
@@ -162,7 +183,9 @@ Status checkBudget(const CompileReport &report) {
       text += separator + category + " " + std::to_string(bytes);
       separator = ", ";
     }
-  return Status::doesNotFit(text + "; a smaller batch needs fewer activations");
+  return Status::doesNotFit(text + (keepsAll
+                                        ? "; 'memory.recompute: auto' needs less"
+                                        : "; a smaller batch needs fewer activations"));
 }
 
 } // namespace sluice

@@ -124,6 +124,23 @@ def FormRegions : Pass<"form-regions", "::mlir::ModuleOp"> {
   let options = [Option<"fuse", "fuse", "bool", /*default=*/"true", "Join operations">];
 }
 
+//===- decide: what memory is traded for time ------------------------------------------------===//
+
+def PlaceRecompute : SpecPass<"place-recompute", "createPlaceRecompute"> {
+  let summary = "Runs operations of the forward part again where the spec's policy says so";
+  let description = [{
+    `memory.recompute: sqrt` or `{every: N}`: the plan of planning/Recompute.h, written into @step or @micro. A clone
+    has the attribute `recompute`, and what comes behind it reads its results. Nothing is done for `none`, nor for
+    `auto`, which needs the bytes of whole plans and is decided by codegen/BudgetSearch with the same parts.
+
+    ```mlir
+    %h = graph.region(%x) {...} : (tensor<8x64xf32>) -> tensor<8x64xf32>
+    // becomes, before the first operation of the backward part that reads it
+    %h2 = graph.region(%x) {...} {recompute = 1 : i64} : (tensor<8x64xf32>) -> tensor<8x64xf32>
+    ```
+  }];
+}
+
 //===- plan: when and where ------------------------------------------------------------------===//
 
 def LowerGraphToPlan : Pass<"lower-graph-to-plan", "::mlir::ModuleOp"> {
@@ -134,6 +151,24 @@ def LowerGraphToPlan : Pass<"lower-graph-to-plan", "::mlir::ModuleOp"> {
   }];
   let constructor = "::sluice::createLowerGraphToPlan()";
   let dependentDialects = ["::sluice::plan::PlanDialect"];
+}
+
+def ChainLaunches : Pass<"chain-launches", "::mlir::ModuleOp"> {
+  let summary = "Runs a region on the rows of a product while they are in the cache";
+  let description = [{
+    A product or convolution and the region that reads its result row by row become one launch of two stages.
+
+    ```mlir
+    plan.launch "contract" units 21 chunk 2 { plan.stage @gemm_packed_f32 ins(%x, %w) outs(%h) ... }
+    plan.launch "add+gelu" units 1024 chunk 64 { plan.stage @kernel_0 ins(%b, %h) outs(%y) }
+    // becomes
+    plan.launch "contract+add+gelu" units 16 chunk 2 {
+      plan.stage @gemm_packed_f32 ins(%x, %w) outs(%h) ...
+      plan.stage @kernel_0 ins(%b, %h) outs(%y) {unit_scale = 64 : i64}
+    }
+    ```
+  }];
+  let constructor = "::sluice::createChainLaunches()";
 }
 
 def OrderPlan : Pass<"order-plan", "::mlir::ModuleOp"> {

@@ -42,8 +42,16 @@ void buildRegionPipeline(OpPassManager &passes, bool fuse) {
   passes.addPass(createFormRegions(fuse));
 }
 
-void buildPlanPipeline(OpPassManager &passes) {
+void buildDecidePipeline(OpPassManager &passes, const TrainingSpec &spec) {
+  // Regions are what is stored, so only now it is known what there is to keep. Nothing
+  // behind may join equal operations: the clones would be undone.
+  passes.addPass(createPlaceRecompute(spec));
+}
+
+void buildPlanPipeline(OpPassManager &passes, bool chain) {
   passes.addPass(createLowerGraphToPlan());
+  if (chain)
+    passes.addPass(createChainLaunches());
   // Live ranges follow from the order, so offsets come after it.
   passes.addPass(createOrderPlan());
   passes.addPass(createPlanMemory());

@@ -15,7 +15,10 @@ void buildTrainPipeline(mlir::OpPassManager &passes, const TrainingSpec &spec);
 /// From the entries to fused regions.
 void buildRegionPipeline(mlir::OpPassManager &passes, bool fuse = true);
 
+/// What the spec's memory policy runs again. A budget is met by codegen/BudgetSearch.
+void buildDecidePipeline(mlir::OpPassManager &passes, const TrainingSpec &spec);
+
 /// From regions to launches, order and offsets.
-void buildPlanPipeline(mlir::OpPassManager &passes);
+void buildPlanPipeline(mlir::OpPassManager &passes, bool chain = true);
 
 } // namespace sluice

@@ -109,12 +109,13 @@ class Memory(WithData):
         self.assertLess(abs(many["peak_rss_bytes"] - few["peak_rss_bytes"]), 2 << 20)
 
     def test_a_budget_below_the_need_is_refused_with_the_smallest_that_can(self):
-        _, report = self.compile(FASHION, LOSS + "shapes: {batch: 8}\n")
+        spec = LOSS + "shapes: {batch: 8}\nmemory: {recompute: none}\n"
+        _, report = self.compile(FASHION, spec)
         need = report["arena_bytes"]
-        errors = self.compile(FASHION, LOSS + "shapes: {batch: 8}\n", "small", "--memory", need - 1, code=3)[1]
+        errors = self.compile(FASHION, spec, "small", "--memory", need - 1, code=3)[1]
         self.assertIn(str(need), errors)
         self.assertFalse((self.dir / "small.plan").exists())
-        self.compile(FASHION, LOSS + "shapes: {batch: 8}\n", "fits", "--memory", need)
+        self.compile(FASHION, spec, "fits", "--memory", need)
 
     @needs_shared("models", "onnxruntime-go", "example_0_dim_output.onnx")
     def test_a_shape_that_depends_on_data_is_refused_by_name(self):

@@ -1,0 +1,416 @@
+#include "passes/StepProblem.h"
+
+#include "passes/EntryFunctions.h"
+#include "passes/RegionDomain.h"
+#include "passes/lowering/Lowerings.h"
+#include "passes/planning/CostModel.h"
+
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/GlobPattern.h"
+
+#include <functional>
+
+using namespace mlir;
+
+namespace sluice {
+namespace {
+
+/// Slices of whole leading rows are ranges of bytes.
+bool isContiguous(graph::SliceOp slice) {
+  auto from = graph::tensorType(slice.getX()), to = graph::tensorType(slice.getY());
+  return from.getRank() == to.getRank() &&
+         (from.getRank() == 0 ||
+          from.getShape().drop_front() == to.getShape().drop_front()) &&
+         llvm::all_of(slice.getSteps(), [](int64_t step) { return step == 1; });
+}
+
+/// What lowers to other names for the bytes of its operand.
+bool isView(Operation *op) {
+  if (isa<graph::ReshapeOp>(op))
+    return !op->hasAttr(copyAttr);
+  if (auto slice = dyn_cast<graph::SliceOp>(op); slice && isContiguous(slice))
+    return true;
+  // Products read through these.
+  return isa<graph::TransposeOp, graph::SliceOp>(op) &&
+         llvm::all_of(op->getUsers(), llvm::IsaPred<graph::ContractOp>);
+}
+
+double flopsOf(Operation *op) {
+  double flops = 0;
+  op->walk([&](graph::Costed costed) { flops += costed.flops(); });
+  return flops;
+}
+
+/// As PredictTimes does for one launch that reads its operands and writes its results.
+double predictedUs(Operation *op) {
+  LaunchCost cost;
+  cost.flops = flopsOf(op);
+  for (Type type : op->getOperandTypes())
+    cost.bytes += plan::tensorBytes(type);
+  for (Type type : op->getResultTypes())
+    cost.bytes += plan::tensorBytes(type);
+  return predictLaunch(cost, DeviceRates()).us;
+}
+
+bool lies(Operation *op) { return isa<graph::ReadOp, graph::ConstantOp>(op); }
+
+/// The inputs of an operation that a result depends on; of a region only some.
+SmallVector<Value> sourcesOf(OpResult result) {
+  auto region = dyn_cast<graph::RegionOp>(result.getOwner());
+  if (!region)
+    return llvm::to_vector(result.getOwner()->getOperands());
+  SmallVector<Value> sources;
+  llvm::SmallPtrSet<Value, 16> seen;
+  Operation *yield = region.getBody().front().getTerminator();
+  SmallVector<Value> open{yield->getOperand(result.getResultNumber())};
+  while (!open.empty()) {
+    Value value = open.pop_back_val();
+    if (!seen.insert(value).second)
+      continue;
+    if (auto argument = dyn_cast<BlockArgument>(value))
+      sources.push_back(region.getInputs()[argument.getArgNumber()]);
+    else
+      llvm::append_range(open, value.getDefiningOp()->getOperands());
+  }
+  return sources;
+}
+
+/// What the loss depends on. A region may compute a part of the loss beside gradients; it
+/// is none, since it has to wait for them.
+llvm::SmallPtrSet<Operation *, 32> lossParts(func::FuncOp entry) {
+  llvm::SmallPtrSet<Operation *, 32> reached, parts;
+  llvm::SmallPtrSet<Value, 32> seen;
+  SmallVector<Value> open;
+  for (StringRef name : {"loss_sum", "loss_count"})
+    if (Value value = resultNamed(entry, name))
+      open.push_back(value);
+  while (!open.empty()) {
+    auto result = dyn_cast<OpResult>(open.pop_back_val());
+    if (!result || !seen.insert(result).second)
+      continue;
+    reached.insert(result.getOwner());
+    llvm::append_range(open, sourcesOf(result));
+  }
+  for (Operation &op : entry.getBody().front().without_terminator()) {
+    bool waits = llvm::any_of(op.getOperands(), [&](Value operand) {
+      return operand.getDefiningOp() && !parts.contains(operand.getDefiningOp());
+    });
+    if (lies(&op) || ((reached.contains(&op) || isView(&op)) && !waits))
+      parts.insert(&op);
+  }
+  return parts;
+}
+
+/// True if few operations read what `op` leads to, all of them regions, and the last
+/// write state: an optimizer's update, or a statistic.
+bool leadsToStateOnly(Operation *op) {
+  constexpr size_t few = 12;
+  llvm::SmallPtrSet<Operation *, 16> reached;
+  SmallVector<Operation *> open{op};
+  while (!open.empty() && reached.size() <= few) {
+    Operation *next = open.pop_back_val();
+    if (!isa<graph::RegionOp, graph::WriteOp>(next) && !isView(next))
+      return false;
+    for (Operation *user : next->getUsers())
+      if (reached.insert(user).second)
+        open.push_back(user);
+  }
+  return reached.size() <= few;
+}
+
+/// The clone without results that nothing reads, where that is a kernel too.
+void dropUnusedResults(graph::RegionOp region) {
+  SmallVector<unsigned> used;
+  for (OpResult result : region->getResults())
+    if (!result.use_empty())
+      used.push_back(result.getResultNumber());
+  if (used.size() == region.getNumResults())
+    return;
+  OpBuilder builder(region);
+  auto copy = cast<graph::RegionOp>(builder.clone(*region));
+  SmallVector<Type> types;
+  for (unsigned i : used)
+    types.push_back(region.getResult(i).getType());
+  auto smaller = builder.create<graph::RegionOp>(region.getLoc(), types, copy.getInputs(),
+                                                 region.getKernelAttr());
+  smaller->setDiscardableAttrs(region->getDiscardableAttrDictionary());
+  smaller.getBody().takeBody(copy.getBody());
+  copy.erase();
+  Block &body = smaller.getBody().front();
+  Operation *yield = body.getTerminator();
+  SmallVector<Value> yielded;
+  for (unsigned i : used)
+    yielded.push_back(yield->getOperand(i));
+  yield->setOperands(yielded);
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body)))
+    if (isOpTriviallyDead(&op))
+      op.erase();
+  for (unsigned i = body.getNumArguments(); i-- > 0;)
+    if (body.getArgument(i).use_empty())
+      body.eraseArgument(i), smaller->eraseOperand(i);
+  if (failed(analyseRegion(smaller))) {
+    smaller.erase();
+    return;
+  }
+  for (auto [i, result] : llvm::zip_equal(used, smaller->getResults()))
+    region.getResult(i).replaceAllUsesWith(result);
+  region.erase();
+}
+
+} // namespace
+
+func::FuncOp trainingEntry(ModuleOp module) {
+  auto step = module.lookupSymbol<func::FuncOp>("step");
+  return step ? step : module.lookupSymbol<func::FuncOp>("micro");
+}
+
+StepProblem::StepProblem(func::FuncOp entry, ArrayRef<std::string> keep) : entry(entry) {
+  Block &block = entry.getBody().front();
+  collectViews(block);
+  llvm::SmallPtrSet<Operation *, 32> forward = lossParts(entry);
+  ops = forwardFirst(block);
+  for (Operation *op : ops)
+    addOp(op, !forward.contains(op));
+  markStateAndResults();
+  markKept(keep);
+  // The entry in the order of the problem.
+  clones.assign(ops.size(), 0);
+  for (Operation *op : ops)
+    operands.emplace_back(op->getOperands());
+  Operation *terminator = block.getTerminator();
+  SmallVector<Operation *> lying;
+  for (Operation &op : block.without_terminator())
+    if (lies(&op))
+      lying.push_back(&op);
+  for (Operation *op : lying)
+    op->moveBefore(terminator);
+  for (auto &[root, list] : viewsOf)
+    if (!root.getDefiningOp() || lies(root.getDefiningOp()))
+      for (Operation *view : list)
+        view->moveBefore(terminator);
+  for (size_t i = 0; i < ops.size(); ++i)
+    runFirst(i);
+}
+
+Value StepProblem::rootOf(Value value) const {
+  while (value.getDefiningOp() && views.contains(value.getDefiningOp()))
+    value = value.getDefiningOp()->getOperand(0);
+  return value;
+}
+
+void StepProblem::collectViews(Block &block) {
+  for (Operation &op : block.without_terminator())
+    if (isView(&op)) {
+      views[&op] = 1;
+      viewsOf[rootOf(op.getResult(0))].push_back(&op);
+    }
+}
+
+std::vector<Operation *> StepProblem::forwardFirst(Block &block) {
+  llvm::SmallPtrSet<Operation *, 32> forward = lossParts(entry), placed, early;
+  std::vector<Operation *> order, rest;
+  for (Operation &op : block.without_terminator()) {
+    if (lies(&op) || views.contains(&op))
+      placed.insert(&op);
+    else if (forward.contains(&op))
+      order.push_back(&op), placed.insert(&op);
+    else {
+      rest.push_back(&op);
+      if (leadsToStateOnly(&op))
+        early.insert(&op);
+    }
+  }
+  auto isReady = [&](Operation *op) {
+    return llvm::all_of(op->getOperands(), [&](Value operand) {
+      Operation *producer = rootOf(operand).getDefiningOp();
+      return !producer || placed.contains(producer);
+    });
+  };
+  // Users through views; what became ready and leads to the state follows at once.
+  std::function<void(Operation *)> place = [&](Operation *op) {
+    order.push_back(op);
+    placed.insert(op);
+    SmallVector<Operation *> open(op->getUsers());
+    llvm::sort(open, [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
+    for (size_t i = 0; i < open.size(); ++i) {
+      if (views.contains(open[i]))
+        llvm::append_range(open, open[i]->getUsers());
+      else if (early.contains(open[i]) && !placed.contains(open[i]) && isReady(open[i]))
+        place(open[i]);
+    }
+  };
+  for (Operation *op : rest)
+    if (early.contains(op) && !placed.contains(op) && isReady(op))
+      place(op);
+  for (Operation *op : rest)
+    if (!placed.contains(op))
+      place(op);
+  return order;
+}
+
+int32_t StepProblem::valueOf(Value root) {
+  auto [known, added] = indices.try_emplace(root, roots.size());
+  if (added) {
+    roots.push_back(root);
+    RecomputeProblem::Value value;
+    value.sizeBytes = plan::tensorBytes(root.getType());
+    value.preexisting = !root.getDefiningOp();
+    problem.values.push_back(value);
+  }
+  return known->second;
+}
+
+void StepProblem::addOp(Operation *op, bool backward) {
+  RecomputeProblem::Op planned;
+  planned.costUs = predictedUs(op);
+  planned.backward = backward;
+  planned.recomputable = !isa<graph::WriteOp>(op);
+  for (Value operand : op->getOperands()) {
+    Value root = rootOf(operand);
+    bool isState = root.getDefiningOp() && lies(root.getDefiningOp());
+    if (!isState && !llvm::is_contained(planned.inputs, valueOf(root)))
+      planned.inputs.push_back(valueOf(root));
+  }
+  for (Value result : op->getResults())
+    planned.outputs.push_back(valueOf(result));
+  if (isa<graph::WriteOp>(op))
+    planned.costUs = 0; // the producer writes the state's own bytes
+  problem.ops.push_back(std::move(planned));
+}
+
+void StepProblem::markStateAndResults() {
+  for (auto write : entry.getBody().front().getOps<graph::WriteOp>())
+    if (auto known = indices.find(rootOf(write.getValue())); known != indices.end())
+      problem.values[known->second].sizeBytes = 0;
+  for (Value result : returnOf(entry).getOperands())
+    if (auto known = indices.find(rootOf(result)); known != indices.end())
+      problem.values[known->second].liveAtEnd = true;
+}
+
+void StepProblem::markKept(ArrayRef<std::string> keep) {
+  for (const std::string &text : keep) {
+    auto glob = llvm::GlobPattern::create(text);
+    bool any = false;
+    for (auto [i, op] : llvm::enumerate(ops)) {
+      bool named = false;
+      auto visit = [&](Location loc) {
+        if (auto name = dyn_cast<NameLoc>(loc))
+          named |= glob && glob->match(name.getName().getValue());
+        return WalkResult::advance();
+      };
+      op->walk([&](Operation *inner) { inner->getLoc()->walk(visit); });
+      if (named)
+        for (int32_t value : problem.ops[i].outputs)
+          problem.values[value].keep = true;
+      any |= named;
+    }
+    if (!glob)
+      llvm::consumeError(glob.takeError());
+    if (!any)
+      unmatchedKeeps.push_back(text);
+  }
+}
+
+std::string StepProblem::keepError() const {
+  if (unmatchedKeeps.empty())
+    return {};
+  return "'memory.keep' has '" + unmatchedKeeps.front() +
+         "', which names nothing that the training step computes";
+}
+
+std::string StepProblem::valueName(int32_t value) const {
+  Operation *producer = roots[value].getDefiningOp();
+  if (auto region = dyn_cast_or_null<graph::RegionOp>(producer)) {
+    Operation *yield = region.getBody().front().getTerminator();
+    unsigned number = cast<OpResult>(roots[value]).getResultNumber();
+    return nodeNames(yield->getOperand(number).getLoc());
+  }
+  return nodeNames(roots[value].getLoc());
+}
+
+std::vector<std::pair<std::string, std::string>>
+StepProblem::decisions(const RecomputeSolution &solution) const {
+  std::vector<std::pair<std::string, std::string>> lines;
+  std::vector<int64_t> runs(ops.size(), 0);
+  for (const Execution &execution : solution.schedule)
+    runs[execution.op] += execution.again;
+  for (size_t op = 0; op < ops.size(); ++op)
+    for (int32_t value : problem.ops[op].outputs)
+      if (runs[op] > 0)
+        lines.push_back(
+            {valueName(value),
+             llvm::formatv("recomputed {0} times for the backward part: its "
+                           "{1} bytes are free until then, at {2:F1} us a run",
+                           runs[op], problem.values[value].sizeBytes,
+                           problem.ops[op].costUs)
+                 .str()});
+  for (int32_t value : solution.kept)
+    for (size_t op = 0; op < ops.size(); ++op)
+      if (llvm::is_contained(problem.ops[op].outputs, value))
+        lines.push_back(
+            {valueName(value),
+             llvm::formatv("kept until the backward part reads it: {0} bytes; a run more "
+                           "would cost {1:F1} us{2}",
+                           problem.values[value].sizeBytes, problem.ops[op].costUs,
+                           problem.values[value].keep ? " ('memory.keep')" : "")
+                 .str()});
+  return lines;
+}
+
+/// The value that an operation which reads `value` now has to read.
+Value StepProblem::current(Value value) {
+  if (Value instance = latest.lookup(value))
+    return instance;
+  Operation *view = value.getDefiningOp();
+  if (!view || !views.contains(view))
+    return value;
+  Value base = current(view->getOperand(0));
+  if (base == view->getOperand(0))
+    return value;
+  Value &clone = viewClones[{value, base}];
+  if (!clone) {
+    OpBuilder builder(returnOf(entry));
+    Operation *copy = builder.clone(*view);
+    copy->setOperand(0, base);
+    clone = copy->getResult(0);
+  }
+  return clone;
+}
+
+void StepProblem::runFirst(int32_t op) {
+  Operation *terminator = returnOf(entry);
+  for (auto [i, operand] : llvm::enumerate(operands[op]))
+    ops[op]->setOperand(i, current(operand));
+  ops[op]->moveBefore(terminator);
+  for (Value result : ops[op]->getResults())
+    if (auto list = viewsOf.find(result); list != viewsOf.end())
+      for (Operation *view : list->second)
+        view->moveBefore(terminator);
+}
+
+void StepProblem::runAgain(int32_t op) {
+  SmallVector<Value> inputs; // their views are cloned before what reads them
+  for (Value operand : operands[op])
+    inputs.push_back(current(operand));
+  OpBuilder builder(returnOf(entry));
+  Operation *clone = builder.clone(*ops[op]);
+  clone->setAttr(recomputeAttr, builder.getI64IntegerAttr(++clones[op]));
+  clone->setOperands(inputs);
+  for (auto [first, again] : llvm::zip_equal(ops[op]->getResults(), clone->getResults()))
+    latest[first] = again;
+  if (auto region = dyn_cast<graph::RegionOp>(clone))
+    clonedRegions.push_back(region);
+}
+
+void StepProblem::apply(const RecomputeSolution &solution) {
+  for (const Execution &execution : solution.schedule)
+    execution.again ? runAgain(execution.op) : runFirst(execution.op);
+  for (OpOperand &operand : returnOf(entry)->getOpOperands())
+    operand.set(current(operand.get()));
+  for (graph::RegionOp region : clonedRegions)
+    dropUnusedResults(region);
+}
+
+} // namespace sluice

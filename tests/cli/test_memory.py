@@ -1,0 +1,122 @@
+"""Budgets in bytes: met by running operations again, with the same bits, and refused with the smallest that can be met."""
+import pathlib
+import re
+import sys
+import unittest
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from harness import ROOT, SluiceTest, newest_checkpoint, read_safetensors  # noqa: E402
+
+MODELS = ROOT / "tests" / "models"
+CNN = MODELS / "small-cnn.onnx"
+DECODER = MODELS / "small-decoder.onnx"
+LOSS = "loss: {kind: cross_entropy, logits: logits, labels: labels}\n"
+
+
+class WithBudget(SluiceTest):
+
+    def images(self):
+        random = np.random.default_rng(5)
+        images, labels = random.random((40, 1, 28, 28), np.float32), random.integers(0, 10, 40)
+        return ["--data", f"images=npy:{self.npy('images', images)}", "--data", f"labels=npy:{self.npy('labels', labels)}"]
+
+    def tokens(self):
+        random = np.random.default_rng(6)
+        tokens = self.npy("tokens", random.integers(0, 8, (24, 16)))
+        return ["--data", f"tokens=npy:{tokens}", "--data", f"labels=npy:{tokens}"]
+
+    def train(self, plan, data, name):
+        """Losses, the bytes of the last checkpoint's tensors, and what the run touched."""
+        folder = self.dir / f"run-{name}"
+        out, _ = self.run_sluice("train", plan, *data, "--steps", 5, "--losses", "--checkpoint", folder, "--measure")
+        state = {key: tensor.tobytes() for key, tensor in read_safetensors(newest_checkpoint(folder)).items()}
+        return out["losses"], state, out["arena_bytes_measured"]
+
+    def smallest(self, model, spec):
+        errors = self.compile(model, spec, "refused", "--memory", 1, code=3)[1]
+        self.assertFalse((self.dir / "refused.plan").exists())
+        return int(re.search(r"smallest that can be met is (\d+) bytes", errors)[1])
+
+
+class Budgets(WithBudget):
+    POINTS = 10  # between the most and the least
+
+    def sweep(self, model, spec, data):
+        free, unconstrained = self.compile(model, spec, "free")
+        losses, state, _ = self.train(free, data, "free")
+        most, least = unconstrained["arena_bytes"], self.smallest(model, spec)
+        self.assertLess(least, most)
+        times, sizes = [], []
+        for i in range(self.POINTS):
+            budget = most - (most - least) * i // (self.POINTS - 1)
+            plan, report = self.compile(model, spec, f"budget{i}", "--memory", budget)
+            self.assertEqual(report["budget_bytes"], budget)
+            self.assertEqual(report["unconstrained_arena_bytes"], most)
+            self.assertLessEqual(report["arena_bytes"], budget)
+            self.assertLessEqual(report["step_us_bound"], report["step_us"])
+            self.assertAlmostEqual(report["gap"], report["step_us"] / report["step_us_bound"] - 1)
+            again, same, touched = self.train(plan, data, f"budget{i}")
+            self.assertLessEqual(touched, budget)
+            self.assertEqual(again, losses)
+            self.assertEqual(same, state)
+            times.append(report["step_us"])
+            sizes.append(report["arena_bytes"])
+        self.assertEqual(times, sorted(times), "less memory is never predicted faster")
+        self.assertEqual(sizes, sorted(sizes, reverse=True))
+        self.assertEqual(sizes[-1], least)
+        self.assertGreater(times[-1], times[0])
+        errors = self.compile(model, spec, "below", "--memory", least - 1, code=3)[1]
+        self.assertIn(f"smallest that can be met is {least} bytes", errors)
+
+    def test_batch_norm(self):
+        self.sweep(CNN, LOSS + "seed: 3\n", self.images())
+
+    def test_decoder_with_accumulation(self):
+        self.sweep(DECODER, LOSS + "seed: 3\naccumulate: 2\n", self.tokens())
+
+
+class Policies(WithBudget):
+    SPEC = LOSS + "seed: 3\n"
+
+    def check_fixed_policies(self, model, spec, data, *policies):
+        free, _ = self.compile(model, spec, "free")
+        losses, state, _ = self.train(free, data, "free")
+        for i, policy in enumerate(policies):
+            name = f"policy{i}"
+            plan, report = self.compile(model, spec + f"memory: {{recompute: {policy}}}\n", name)
+            self.assertRegex(" ".join(report["notes"]), r"recompute: [1-9]\d* runs more than")
+            self.assertGreater(report["step_us"], report["step_us_bound"])
+            self.assertEqual(self.train(plan, data, name)[:2], (losses, state))
+
+    def test_fixed_policies_keep_the_bits(self):
+        self.check_fixed_policies(DECODER, self.SPEC, self.tokens(), "sqrt", "{every: 2}")
+
+    def test_none_only_checks_the_budget(self):
+        spec = self.SPEC + "memory: {recompute: none}\n"
+        _, free = self.compile(DECODER, spec, "free")
+        errors = self.compile(DECODER, spec, "small", "--memory", free["arena_bytes"] - 64, code=3)[1]
+        self.assertIn(f"smallest that can be met is {free['arena_bytes']} bytes", errors)
+        self.assertIn("'memory.recompute: auto' needs less", errors)
+
+    def test_what_is_kept_is_not_run_again(self):
+        least = self.smallest(DECODER, self.SPEC)
+        self.assertGreater(self.smallest(DECODER, self.SPEC + "memory: {keep: ['*']}\n"), least)
+        plan, _ = self.compile(DECODER, self.SPEC, "least", "--memory", least)
+        decisions = self.run_sluice("explain", plan)[0]["decisions"]
+        again = [d["subject"] for d in decisions if d["why"].startswith("recomputed ")]
+        self.assertTrue(again)
+        name = again[0].split("+")[0]
+        budget = self.smallest(DECODER, self.SPEC + f"memory: {{keep: ['{name}']}}\n")
+        kept, _ = self.compile(DECODER, self.SPEC + f"memory: {{keep: ['{name}']}}\n", "kept", "--memory", budget)
+        decisions = self.run_sluice("explain", kept)[0]["decisions"]
+        self.assertFalse([d for d in decisions if d["why"].startswith("recomputed ") and name in d["subject"].split("+")])
+
+    def test_unknown_names_in_keep_are_refused(self):
+        errors = self.compile(DECODER, self.SPEC + "memory: {keep: [no-such-node]}\n", "m", "--memory", 1, code=1)[1]
+        self.assertIn("'no-such-node'", errors)
+
+
+if __name__ == "__main__":
+    unittest.main()
