@@ -12,6 +12,7 @@ from harness import ROOT, SluiceTest, newest_checkpoint, read_safetensors  # noq
 MODELS = ROOT / "tests" / "models"
 CNN = MODELS / "small-cnn.onnx"
 DECODER = MODELS / "small-decoder.onnx"
+FASHION = ROOT / "examples" / "fashion-mnist" / "fashion-cnn.onnx"
 LOSS = "loss: {kind: cross_entropy, logits: logits, labels: labels}\n"
 
 
@@ -73,6 +74,9 @@ class Budgets(WithBudget):
     def test_batch_norm(self):
         self.sweep(CNN, LOSS + "seed: 3\n", self.images())
 
+    def test_dropout_and_batch_norm(self):
+        self.sweep(FASHION, LOSS + "seed: 3\noptimizer: {kind: adamw, lr: 1.0e-2}\nshapes: {batch: 8}\n", self.images())
+
     def test_decoder_with_accumulation(self):
         self.sweep(DECODER, LOSS + "seed: 3\naccumulate: 2\n", self.tokens())
 
@@ -92,6 +96,10 @@ class Policies(WithBudget):
 
     def test_fixed_policies_keep_the_bits(self):
         self.check_fixed_policies(DECODER, self.SPEC, self.tokens(), "sqrt", "{every: 2}")
+
+    def test_dropout_draws_the_same_numbers_again_and_statistics_are_written_once(self):
+        spec = self.SPEC + "optimizer: {kind: adamw, lr: 1.0e-2}\nclip: {kind: global_norm, max: 1.0}\nshapes: {batch: 8}\n"
+        self.check_fixed_policies(FASHION, spec, self.images(), "{every: 1}", "{every: 2}", "{every: 4}")
 
     def test_none_only_checks_the_budget(self):
         spec = self.SPEC + "memory: {recompute: none}\n"
