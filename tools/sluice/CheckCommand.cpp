@@ -79,7 +79,7 @@ void explainBuffers(const fbs::Program &program, const std::string &wanted,
                        std::to_string(buffer.size()) + " bytes at step offset " +
                        std::to_string(buffer.offset()) + ", live from launch " +
                        std::to_string(buffer.first()) + " to " +
-                       std::to_string(buffer.last()) + "; kept in memory, not recomputed";
+                       std::to_string(buffer.last());
     console.line(text);
     console.result["decisions"].push_back(
         {{"subject", std::string(viewOf(buffer.name()))}, {"why", text}});
