@@ -73,13 +73,12 @@ void explainBuffers(const fbs::Program &program, const std::string &wanted,
     const fbs::BufferInfo &buffer = *program.buffers()->Get(i);
     if (viewOf(buffer.name()).find(wanted) == std::string_view::npos)
       continue;
-    std::string text = std::string(viewOf(program.name())) + ": '" +
-                       std::string(viewOf(buffer.name())) + "' (" +
-                       std::string(viewOf(buffer.category())) + ") takes " +
-                       std::to_string(buffer.size()) + " bytes at step offset " +
-                       std::to_string(buffer.offset()) + ", live from launch " +
-                       std::to_string(buffer.first()) + " to " +
-                       std::to_string(buffer.last());
+    std::string text =
+        std::string(viewOf(program.name())) + ": '" + std::string(viewOf(buffer.name())) +
+        "' (" + std::string(viewOf(buffer.category())) + ") takes " +
+        std::to_string(buffer.size()) + " bytes at step offset " +
+        std::to_string(buffer.offset()) + ", live from launch " +
+        std::to_string(buffer.first()) + " to " + std::to_string(buffer.last());
     console.line(text);
     console.result["decisions"].push_back(
         {{"subject", std::string(viewOf(buffer.name()))}, {"why", text}});
