@@ -108,8 +108,8 @@ std::vector<Case> cases() {
        [](GraphBuilder &b, auto x) {
          auto real = [](double v) { return llvm::APFloat(v); };
          return decomposed<graph::AdamOp>(b, x[0], x[1], x[2], x[3], x[4], x[5], x[6],
-                                          Value(), real(0.9), real(0.999), real(1e-8), real(0.01),
-                                          true, false);
+                                          Value(), real(0.9), real(0.999), real(1e-8),
+                                          real(0.01), true, false);
        }},
   };
 }

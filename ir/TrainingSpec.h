@@ -1,6 +1,6 @@
 #pragma once
-// What the model does not say: the training spec, as plain structs with the defaults of docs/spec.md.
-// frontend/SpecReader fills it from YAML; passes read it.
+// What the model does not say: the training spec, as plain structs with the defaults of
+// docs/spec.md. frontend/SpecReader fills it from YAML; passes read it.
 
 #include <cstdint>
 #include <map>
@@ -11,16 +11,18 @@
 namespace sluice {
 
 struct LossSpec {
-  std::string kind;               // cross_entropy, mse, l1, huber, kl, nll, sum, bce_with_logits, output; empty: none given
-  std::string logits;             // name of a model output (predictions, for mse and l1)
-  std::string labels = "labels";  // name of the new input (targets)
-  std::string name;               // kind output: the model's scalar loss
+  std::string kind;   // cross_entropy, mse, l1, huber, kl, nll, sum, bce_with_logits,
+                      // output; empty: none given
+  std::string logits; // name of a model output (predictions, for mse and l1)
+  std::string labels = "labels"; // name of the new input (targets)
+  std::string name;              // kind output: the model's scalar loss
   int64_t ignoreIndex = -100;
   std::vector<double> classWeights;
   double labelSmoothing = 0;
   double posWeight = 1;
-  double delta = 1; // huber
-  std::optional<int64_t> classAxis; // dimension of logits that counts classes; default: last up to rank 3, else 1
+  double delta = 1;                 // huber
+  std::optional<int64_t> classAxis; // dimension of logits that counts classes; default:
+                                    // last up to rank 3, else 1
 };
 
 /// Hyper-parameters of all kinds; each kind reads its own. Names are PyTorch's.
@@ -45,10 +47,11 @@ struct OptimizerSpec {
 };
 
 inline constexpr const char *kOptimizerKinds[] = {
-    "sgd",  "adam", "adamw", "nadam",     "radam", "adagrad",
+    "sgd",     "adam", "adamw", "nadam",     "radam", "adagrad",
     "rmsprop", "lamb", "lion",  "adafactor", "muon"};
 
-/// What a kind starts from: PyTorch's defaults; LAMB's are those of NVIDIA's FusedLAMB, Lion's its paper's.
+/// What a kind starts from: PyTorch's defaults; LAMB's are those of NVIDIA's FusedLAMB,
+/// Lion's its paper's.
 inline OptimizerSpec optimizerDefaults(const std::string &kind) {
   OptimizerSpec o;
   o.kind = kind;
@@ -75,7 +78,8 @@ inline OptimizerSpec optimizerDefaults(const std::string &kind) {
 struct ParameterGroupSpec {
   std::string match;
   bool frozen = false;
-  std::optional<std::string> kind; // of the optimizer: starts from the defaults of that kind
+  std::optional<std::string>
+      kind; // of the optimizer: starts from the defaults of that kind
   std::optional<double> lr, beta1, beta2, eps, weightDecay, momentum, dampening;
 };
 
@@ -89,8 +93,8 @@ struct ScheduleSpec {
   int64_t stepSize = 0;         // step; 0: at `points`
   double gamma = 0.1;           // step
   double pctStart = 0.3, divFactor = 25, finalDivFactor = 1e4; // one_cycle
-  std::vector<int64_t> points;  // step (its milestones), table
-  std::vector<double> factors;  // table: one per point
+  std::vector<int64_t> points; // step (its milestones), table
+  std::vector<double> factors; // table: one per point
 };
 
 struct ClipSpec {
@@ -100,7 +104,8 @@ struct ClipSpec {
 
 struct InitRule {
   std::string match = "*";
-  std::string from = "model"; // model, zeros, ones, kaiming[_normal], xavier[_normal], normal
+  std::string from =
+      "model"; // model, zeros, ones, kaiming[_normal], xavier[_normal], normal
   double std = 0.02;
 };
 

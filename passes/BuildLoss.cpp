@@ -134,7 +134,8 @@ private:
       return specError(forward)
              << (loss.kind.empty() ? "the spec has no 'loss'"
                                    : "'loss.kind' is '" + loss.kind + "'")
-             << ", expected cross_entropy, nll, mse, l1, huber, kl, bce_with_logits, sum or "
+             << ", expected cross_entropy, nll, mse, l1, huber, kl, bce_with_logits, sum "
+                "or "
                 "output of one of "
              << outputNames(forward);
     auto output = lossOutput(forward, loss);

@@ -12,8 +12,8 @@ namespace sluice {
 
 /// A training step. Operations are in program order, which must be topological; those
 /// from the first backward one on run exactly once and in this order in every plan.
-/// An operation that could write a result over an input is counted with both, so peaks are
-/// upper bounds there, and bounds on time hold for schedules counted the same way.
+/// An operation that could write a result over an input is counted with both, so peaks
+/// are upper bounds there, and bounds on time hold for schedules counted the same way.
 struct RecomputeProblem {
   struct Value {
     int64_t sizeBytes =

@@ -220,8 +220,8 @@ Build adam(bool decoupled, bool epsBefore, double b1 = 0.8, double b2 = 0.9,
            double eps = 1e-4, double decay = 0.1) {
   return [=](OpBuilder &b, ArrayRef<Value> x) -> Operation * {
     return b.create<AdamOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3], x[4], x[5], x[6],
-                            Value(), APFloat(b1), APFloat(b2), APFloat(eps), APFloat(decay),
-                            decoupled, epsBefore);
+                            Value(), APFloat(b1), APFloat(b2), APFloat(eps),
+                            APFloat(decay), decoupled, epsBefore);
   };
 }
 

@@ -142,8 +142,8 @@ TEST_F(SpecReaderTest, SchedulesHaveWhatTheyNeed) {
 }
 
 TEST_F(SpecReaderTest, OverridesComeLast) {
-  auto result =
-      read("optimizer: {kind: sgd, lr: 0.5}\n", {"optimizer.lr=0.25", "shapes.x=[2,3]", "values.sr=16000"});
+  auto result = read("optimizer: {kind: sgd, lr: 0.5}\n",
+                     {"optimizer.lr=0.25", "shapes.x=[2,3]", "values.sr=16000"});
   ASSERT_TRUE(result.spec) << result.errors[0];
   EXPECT_DOUBLE_EQ(result.spec->optimizer.lr, 0.25);
   EXPECT_EQ(result.spec->shapes.at("x"), (std::vector<int64_t>{2, 3}));
