@@ -123,6 +123,10 @@ class Memory(WithData):
         _, errors = self.run_sluice("import", model, "--shape", "x=2x8", code=1)
         self.assertIn("'Expand'", errors)
         self.assertIn("depends on data", errors)
+        # With the values of x known, every shape is: [2, 0, 8], so nothing needs a byte.
+        values = "values: {x: [" + ", ".join(["0"] * 16) + "]}\n"
+        _, report = self.compile(model, "shapes: {x: [2, 8]}\nentries: [infer]\n" + values)
+        self.assertEqual(report["arena_bytes"], 0)
 
     def test_tensors_without_elements(self):
         from onnx import TensorProto, helper
