@@ -121,7 +121,8 @@ void ModelImport::listUnknown(const onnx::GraphProto &graph) {
   for (const auto &node : graph.node())
     if (!isKnown(*file.proto, node))
       report.unsupported.push_back(
-          {operatorName(node), nodeName(node), "not supported yet"});
+          {operatorName(node), nodeName(node),
+           node.domain() == "ai.onnx.ml" ? "not trainable" : "not supported yet"});
 }
 
 void ModelImport::fill(func::FuncOp function, onnx::GraphProto &graph,

@@ -328,7 +328,7 @@ class Import(SluiceTest):
     @needs_shared("models", "onnxruntime-go", "sklearn_randomforest.onnx")
     def test_a_random_forest_is_not_trainable(self):
         out, errors = self.run_sluice("import", SHARED / "models" / "onnxruntime-go" / "sklearn_randomforest.onnx", code=1)
-        self.assertIn("TreeEnsembleClassifier", errors)
+        self.assertIn("'ai.onnx.ml.TreeEnsembleClassifier' (node 'TreeEnsembleClassifier'): not trainable", errors)
         self.assertIn("ai.onnx.ml.TreeEnsembleClassifier", [u["op"] for u in out["unsupported"]])
 
 
