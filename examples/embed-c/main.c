@@ -43,9 +43,13 @@ static data read_data(const char *image_path, const char *label_path) {
   return d;
 }
 
-static void check(sluice_status status, const char *message) {
+/* The reason is asked for after the call has failed: of the session, or without one of
+ * the thread. */
+static void check(sluice_status status, const sluice_session *session) {
   if (status != SLUICE_OK)
-    fprintf(stderr, "error: %s\n", message), exit((int)status);
+    fprintf(stderr, "error: %s\n",
+            session ? sluice_session_error(session) : sluice_last_error()),
+        exit((int)status);
 }
 
 /* Mean loss of one pass; trains when `train`, else evaluates. */
@@ -57,7 +61,7 @@ static double pass(sluice_session *session, const data *d, int64_t batch, bool t
     sluice_step_result result;
     check(train ? sluice_session_step(session, inputs, 2, samples, &result)
                 : sluice_session_eval(session, inputs, 2, samples, &result),
-          sluice_session_error(session));
+          session);
     sum += result.loss_sum;
     count += result.loss_count;
   }
@@ -73,17 +77,17 @@ int main(int argc, char **argv) {
   sluice_plan *plan;
   sluice_session *session;
   sluice_memory memory;
-  check(sluice_plan_open(argv[1], &plan), sluice_last_error());
-  check(sluice_plan_memory(plan, &memory), sluice_last_error());
+  check(sluice_plan_open(argv[1], &plan), NULL);
+  check(sluice_plan_memory(plan, &memory), NULL);
   printf("needs %llu bytes of state and %llu bytes for a step\n",
          (unsigned long long)memory.state_bytes, (unsigned long long)memory.step_bytes);
-  check(sluice_session_create(plan, NULL, &session), sluice_last_error());
+  check(sluice_session_create(plan, NULL, &session), NULL);
   data train = read_data(argv[2], argv[3]), test = read_data(argv[4], argv[5]);
   int64_t batch = sluice_plan_batch(plan);
   printf("training loss %.4f\n", pass(session, &train, batch, true));
   printf("test loss %.4f after %lld updates\n", pass(session, &test, batch, false),
          (long long)sluice_session_updates(session));
-  check(sluice_session_save(session, argv[6]), sluice_session_error(session));
+  check(sluice_session_save(session, argv[6]), session);
   sluice_session_destroy(session);
   sluice_plan_close(plan);
   return 0;

@@ -52,6 +52,10 @@ class EmbedC(SluiceTest):
         self.assertTrue(newest_checkpoint(self.dir / "run").exists())
         command[2] = self.dir / "gone"
         self.assertNotEqual(subprocess.run(command, capture_output=True).returncode, 0)
+        command[1] = self.dir / "gone.plan"
+        failed = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(failed.returncode, 1, failed.stderr)
+        self.assertIn("gone.plan", failed.stderr)
 
 
 if __name__ == "__main__":
