@@ -1,0 +1,93 @@
+#pragma once
+// What reads one spec: each section of the file is a method, kept with its like in a
+// file of this folder. Every problem is noted and reading goes on.
+
+#include "frontend/SpecReader.h"
+
+#include <string>
+#include <vector>
+#include <yaml-cpp/yaml.h>
+
+namespace sluice {
+
+class Reader {
+public:
+  explicit Reader(std::string file) : file(std::move(file)) {}
+
+  SpecResult result;
+  TrainingSpec spec;
+
+  void error(const YAML::Node &at, const std::string &message) {
+    auto mark = at.Mark();
+    std::string where = file.empty() ? "spec" : file;
+    if (!mark.is_null())
+      where +=
+          ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
+    result.errors.push_back(where + ": " + message);
+  }
+
+  void checkKeys(const YAML::Node &node, const std::string &path);
+  void translate(YAML::Node root);
+  void fill(const YAML::Node &root);
+
+private:
+  template <typename T>
+  void read(const YAML::Node &parent, const char *key, T &into, const char *expected) {
+    YAML::Node node = parent[key];
+    if (!node)
+      return;
+    try {
+      into = node.as<T>();
+    } catch (const YAML::Exception &) {
+      error(node,
+            "'" + std::string(key) + "' is '" + text(node) + "', expected " + expected);
+    }
+  }
+  template <typename T>
+  void read(const YAML::Node &parent, const char *key, std::optional<T> &into,
+            const char *expected) {
+    if (!parent[key])
+      return;
+    T value{};
+    size_t before = result.errors.size();
+    read(parent, key, value, expected);
+    if (result.errors.size() == before)
+      into = value;
+  }
+  static std::string text(const YAML::Node &node) {
+    return node.IsScalar()     ? node.Scalar()
+           : node.IsSequence() ? "a list"
+           : node.IsMap()      ? "a map"
+                               : "nothing";
+  }
+  bool oneOf(const YAML::Node &node, const std::string &value,
+             std::initializer_list<const char *> known,
+             std::initializer_list<const char *> later, const std::string &key);
+  void number(const YAML::Node &parent, const char *key, double &into, double low,
+              double high);
+  void count(const YAML::Node &parent, const char *key, int64_t &into, int64_t low);
+
+  void readShapes(const YAML::Node &node);
+  void readValues(const YAML::Node &node);
+  void readInit(const YAML::Node &node);
+  void readInitRule(const YAML::Node &node, InitRule rule);
+  void readLoss(const YAML::Node &node);
+  void readOptimizer(const YAML::Node &node);
+  bool isOptimizer(const YAML::Node &at, const std::string &kind, const std::string &key);
+  void readOptimizerModes(const YAML::Node &node);
+  void readScheduleTable(const YAML::Node &node);
+  void checkSchedule(const YAML::Node &node);
+  void readBetas(const YAML::Node &node, double &beta1, double &beta2);
+  void readGroups(const YAML::Node &node);
+  void readSchedule(const YAML::Node &node);
+  void readAccumulate(const YAML::Node &node);
+  void readClip(const YAML::Node &node);
+  void readRecompute(const YAML::Node &node);
+  void readMemory(const YAML::Node &node);
+  void readTies(const YAML::Node &node);
+  void readEntries(const YAML::Node &node);
+
+  std::string file;
+};
+
+} // namespace sluice
