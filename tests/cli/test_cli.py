@@ -106,7 +106,10 @@ class Memory(WithData):
         plan, _ = self.compile(CNN, LOSS)
         few, _ = self.run_sluice("train", plan, *self.data, "--steps", 100)
         many, _ = self.run_sluice("train", plan, *self.data, "--steps", 10000)
-        self.assertLess(abs(many["peak_rss_bytes"] - few["peak_rss_bytes"]), 2 << 20)
+        # The process's own pages: how much of the program's file is resident is the kernel's choice. A kibibyte lost per
+        # step would be 10 MB; the allowance is for small pages that the kernel joins to huge ones.
+        self.assertGreater(few["anonymous_bytes"], 0)
+        self.assertLess(many["anonymous_bytes"] - few["anonymous_bytes"], 8 << 20)
 
     def test_a_budget_below_the_need_is_refused_with_the_smallest_that_can(self):
         spec = LOSS + "shapes: {batch: 8}\nmemory: {recompute: none}\n"

@@ -66,10 +66,10 @@ Result<std::unique_ptr<BatchSource>> openSource(const Session &session,
 }
 
 namespace {
-/// A line "NAME:  123 kB" of the kernel's account of this process.
-uint64_t statusBytes(const char *name) {
+/// The number, kibibytes, behind "NAME:" in a file of /proc/self; 0 if it is not there.
+uint64_t processBytes(const char *path, const char *name) {
   uint64_t kibibytes = 0;
-  if (FILE *file = std::fopen("/proc/self/status", "r")) {
+  if (FILE *file = std::fopen(path, "r")) {
     char line[256];
     while (std::fgets(line, sizeof line, file))
       if (std::strncmp(line, name, std::strlen(name)) == 0)
@@ -80,7 +80,10 @@ uint64_t statusBytes(const char *name) {
 }
 } // namespace
 
-uint64_t residentBytes() { return statusBytes("VmRSS"); }
-uint64_t peakResidentBytes() { return statusBytes("VmHWM"); }
+uint64_t residentBytes() { return processBytes("/proc/self/status", "VmRSS"); }
+uint64_t peakResidentBytes() { return processBytes("/proc/self/status", "VmHWM"); }
+// The counters of /proc/self/status may lag by megabytes where there are many cores; the
+// walk behind smaps_rollup is exact.
+uint64_t anonymousBytes() { return processBytes("/proc/self/smaps_rollup", "Anonymous"); }
 
 } // namespace sluice::cli

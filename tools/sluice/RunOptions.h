@@ -36,5 +36,7 @@ Result<std::unique_ptr<BatchSource>> openSource(const Session &session,
 /// Resident set of this process now and at its highest, bytes.
 uint64_t residentBytes();
 uint64_t peakResidentBytes();
+/// Resident bytes now that belong to no file: what the process itself holds.
+uint64_t anonymousBytes();
 
 } // namespace sluice::cli

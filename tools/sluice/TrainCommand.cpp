@@ -110,6 +110,7 @@ void report(const TrainArguments &arguments, const Session &session,
   if (arguments.measure)
     out["arena_bytes_measured"] = memory.stateBytes + session.stepBytesTouched();
   out["peak_rss_bytes"] = peakResidentBytes();
+  out["anonymous_bytes"] = anonymousBytes();
   out["threads"] = session.threads();
   for (const std::string &note : summary.notes)
     console.message("note: " + note);
