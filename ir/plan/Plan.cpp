@@ -86,6 +86,8 @@ LogicalResult StateOp::verify() {
                        .Default(false);
   if (!knownInit)
     return emitOpError("has the unknown init '") << getInit() << "'";
+  if (getSpace() && *getSpace() != "host" && *getSpace() != "device")
+    return emitOpError("lies in the unknown space '") << *getSpace() << "'";
   if ((getInit() == "file") != getValue().has_value())
     return emitOpError("needs a 'value' with init 'file', and only then");
   return success();
@@ -100,21 +102,46 @@ LogicalResult KernelOp::verify() {
   return success();
 }
 
-QueueOp ProgramOp::queue() {
-  auto queues = getBody().front().getOps<QueueOp>();
-  return queues.empty() ? QueueOp() : *queues.begin();
+static QueueOp queueNamed(ProgramOp program, StringRef name) {
+  for (auto queue : program.getBody().front().getOps<QueueOp>())
+    if (queue.getSymName() == name)
+      return queue;
+  return {};
+}
+QueueOp ProgramOp::queue() { return queueNamed(*this, "compute"); }
+QueueOp ProgramOp::copyQueue() { return queueNamed(*this, "copy"); }
+
+static LogicalResult verifyQueue(QueueOp queue) {
+  bool copies = queue.getSymName() == "copy";
+  if (!copies && queue.getSymName() != "compute")
+    return queue.emitOpError("is named '")
+           << queue.getSymName() << "', expected 'compute' or 'copy'";
+  for (Operation &op : queue.getBody().front()) {
+    bool known =
+        isa<WaitOp, SignalOp>(op) || (copies ? isa<CopyOp>(op) : isa<LaunchOp>(op));
+    if (!known)
+      return op.emitOpError("is not allowed in the queue '") << queue.getSymName() << "'";
+    if (auto wait = dyn_cast<WaitOp>(op);
+        wait && wait.getQueue() != (copies ? "compute" : "copy"))
+      return op.emitOpError("waits for '") << wait.getQueue() << "', expected '"
+                                           << (copies ? "compute" : "copy") << "'";
+  }
+  return success();
 }
 
 LogicalResult ProgramOp::verifyRegions() {
   for (Operation &op : getBody().front())
     if (!isa<BufferOp, StateBufferOp, SliceOp, InputOp, OutputOp, QueueOp>(op))
       return op.emitOpError("is not allowed in a 'plan.program'");
-  int64_t queues = llvm::range_size(getBody().front().getOps<QueueOp>());
-  if (queues != 1)
-    return emitOpError("has ") << queues << " queues, expected 1";
-  for (Operation &op : queue().getBody().front())
-    if (!isa<LaunchOp>(op))
-      return op.emitOpError("is not allowed in a 'plan.queue'");
+  int64_t queues = 0;
+  for (auto queue : getBody().front().getOps<QueueOp>()) {
+    if (failed(verifyQueue(queue)))
+      return failure();
+    ++queues;
+  }
+  if (!queue() || queues != 1 + bool(copyQueue()))
+    return emitOpError("has ") << queues
+                               << " queues, expected 'compute' and at most one 'copy'";
   return success();
 }
 
@@ -122,11 +149,14 @@ LogicalResult BufferOp::verify() {
   bool known =
       llvm::StringSwitch<bool>(getCategory())
           .Cases("activations", "gradients", "optimizer", "workspace", "io", true)
+          .Case("parameters", true)
           .Default(false);
   if (!known)
     return emitOpError("has the unknown category '") << getCategory() << "'";
   if (int64_t(getSize()) < 0 || (getOffset() && int64_t(*getOffset()) < 0))
     return emitOpError("has a negative size or offset");
+  if (getSpace() && *getSpace() != "host" && *getSpace() != "device")
+    return emitOpError("lies in the unknown space '") << *getSpace() << "'";
   if (getFirst() && int64_t(*getFirst()) > int64_t(*getLast()))
     return emitOpError("is live from ")
            << int64_t(*getFirst()) << " to " << int64_t(*getLast()) << ", which is never";
@@ -184,6 +214,15 @@ LogicalResult LaunchOp::verify() {
   for (Operation &op : body)
     if (!isa<StageOp>(op))
       return op.emitOpError("is not allowed in a 'plan.launch'");
+  return success();
+}
+
+LogicalResult CopyOp::verify() {
+  auto from = getSource().getDefiningOp<BufferOp>(),
+       to = getTarget().getDefiningOp<BufferOp>();
+  if (from && to && from.getSize() != to.getSize())
+    return emitOpError("moves ")
+           << from.getSize() << " bytes to a buffer of " << to.getSize();
   return success();
 }
 

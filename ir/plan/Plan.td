@@ -12,8 +12,8 @@ def Plan_Dialect : Dialect {
   let summary = "When and where: every launch, every byte offset of a training step";
   let description = [{
     One `plan.program` per entry point. Values are ranges of bytes in one of the two reservations: *state* (the
-    same offsets in every program) and *step*. The operations correspond one to one to the tables of the plan file
-    (runtime/plan.fbs).
+    same offsets in every program) and *step*, on the device or, with `space = "host"`, in the host's memory. The
+    operations correspond one to one to the tables of the plan file (runtime/plan.fbs).
   }];
   let cppNamespace = "::sluice::plan";
   let useDefaultTypePrinterParser = 1;
@@ -30,15 +30,19 @@ def Plan_StateOp : Plan_Op<"state", [Symbol]> {
   let summary = "One named tensor of the state reservation";
   let description = [{
     `init` is zeros, fill (every element is `fill`) or file (`value`, written beside the plan). `saved` tensors are part
-    of checkpoints. Offset and size are in bytes; the size is without padding.
+    of checkpoints. Offset and size are in bytes; the size is without padding. `space` is "host" for what lies in the
+    host's memory: copies bring it to the device where launches need it.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttr:$type, StrAttr:$role, I64Attr:$offset, I64Attr:$size,
     UnitAttr:$trainable, UnitAttr:$saved, DefaultValuedAttr<StrAttr, "\"zeros\"">:$init,
     DefaultValuedAttr<F64Attr, "0.0">:$fill, OptionalAttr<ElementsAttr>:$value, OptionalAttr<StrAttr>:$group,
-    OptionalAttr<StrAttr>:$sym_visibility);
+    OptionalAttr<StrAttr>:$space, OptionalAttr<StrAttr>:$sym_visibility);
   let assemblyFormat = "$sym_name `:` $type $role `at` $offset `size` $size attr-dict";
   let hasVerifier = 1;
-  let extraClassDeclaration = "::mlir::RankedTensorType getTensorType();";
+  let extraClassDeclaration = [{
+    ::mlir::RankedTensorType getTensorType();
+    bool isOnHost() { return getSpace().has_value() && *getSpace() == "host"; }
+  }];
 }
 
 def Plan_KernelOp : Plan_Op<"kernel", [Symbol, NoTerminator, IsolatedFromAbove]> {
@@ -59,18 +63,23 @@ def Plan_ProgramOp : Plan_Op<"program", [NoTerminator, IsolatedFromAbove, Single
   let summary = "An entry point: step, micro, update, eval or infer";
   let description = [{
     `step_bytes` is the part of the step reservation it needs, `bound_bytes` a lower bound of it (no placement of
-    these live ranges is smaller), `peak` the bytes by category at the instant that needs most. No symbol: a tensor of
-    the state may have the same name.
+    these live ranges is smaller), `peak` the bytes by category at the instant that needs most; `host_bytes` and
+    `host_bound_bytes` are those of the host's reservation. No symbol: a tensor of the state may have the same name.
+
+    The launches run in the queue `compute`. What moves between device and host runs beside them, in the queue `copy`.
   }];
   let arguments = (ins SymbolNameAttr:$entry, DefaultValuedAttr<I64Attr, "0">:$step_bytes,
     DefaultValuedAttr<I64Attr, "0">:$bound_bytes, DefaultValuedAttr<F64Attr, "0.0">:$predicted_us,
-    OptionalAttr<DictionaryAttr>:$peak);
+    OptionalAttr<DictionaryAttr>:$peak, DefaultValuedAttr<I64Attr, "0">:$host_bytes,
+    DefaultValuedAttr<I64Attr, "0">:$host_bound_bytes);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$entry attr-dict-with-keyword $body";
   let hasRegionVerifier = 1;
   let extraClassDeclaration = [{
-    /// The one queue of the program.
+    /// The queue of the launches.
     QueueOp queue();
+    /// The queue of the copies; null where nothing is copied.
+    QueueOp copyQueue();
   }];
 }
 
@@ -78,15 +87,22 @@ def Plan_BufferOp : Plan_Op<"buffer", [Pure]> {
   let summary = "Bytes of the step reservation, for the launches [first, last]";
   let description = [{
     `offset` and the live range are absent until memory is planned. `first` is -1 for an input of the program; `last` is
-    the number of launches for an output. Categories: activations, gradients, optimizer, workspace, io.
+    the number of launches for an output. Categories: activations, gradients, optimizer, workspace, io, parameters. A
+    buffer `in "host"` lies in the host's step reservation, and its live range counts copies. `offload` asks for a
+    buffer to be in the host's memory while no launch needs it (stream-offload); then `offloaded` names a part of its
+    life on the device.
   }];
   let arguments = (ins StrAttr:$label, StrAttr:$category, I64Attr:$size, OptionalAttr<I64Attr>:$offset,
-    OptionalAttr<I64Attr>:$first, OptionalAttr<I64Attr>:$last);
+    OptionalAttr<I64Attr>:$first, OptionalAttr<I64Attr>:$last, OptionalAttr<StrAttr>:$space,
+    UnitAttr:$offload, UnitAttr:$offloaded);
   let results = (outs Plan_BufferType:$buffer);
   let assemblyFormat = [{
-    $label $category `size` $size (`at` $offset^)? (`live` `[` $first^ `,` $last `]`)? attr-dict
+    $label $category (`in` $space^)? `size` $size (`at` $offset^)? (`live` `[` $first^ `,` $last `]`)? attr-dict
   }];
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    bool isOnHost() { return getSpace().has_value() && *getSpace() == "host"; }
+  }];
 }
 
 def Plan_StateBufferOp : Plan_Op<"state_buffer", [Pure, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
@@ -121,7 +137,27 @@ def Plan_OutputOp : Plan_Op<"output", [ParentOneOf<["ProgramOp"]>]> {
 }
 
 def Plan_QueueOp : Plan_Op<"queue", [NoTerminator, SingleBlock, ParentOneOf<["ProgramOp"]>]> {
-  let summary = "Launches that run one after the other";
+  let summary = "Launches, or copies, that run one after the other";
+  let description = [{
+    `plan.signal` says how many launches (or copies) of its queue are done; `plan.wait` holds its queue until another
+    one has said so many.
+
+    ```mlir
+    plan.queue @compute {
+      plan.launch "gelu" ...
+      plan.signal 1
+      plan.wait @copy 2
+      plan.launch "gelu'" ...
+    }
+    plan.queue @copy {
+      plan.wait @compute 1
+      plan.copy "h" %h to %host
+      plan.signal 1
+      plan.copy "h" %host to %h2
+      plan.signal 2
+    }
+    ```
+  }];
   let arguments = (ins SymbolNameAttr:$sym_name);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$sym_name attr-dict-with-keyword $body";
@@ -139,6 +175,26 @@ def Plan_LaunchOp : Plan_Op<"launch", [NoTerminator, SingleBlock, ParentOneOf<["
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$label `units` $units `chunk` $chunk `node` $node attr-dict-with-keyword $body";
   let hasVerifier = 1;
+}
+
+def Plan_CopyOp : Plan_Op<"copy", [ParentOneOf<["QueueOp"]>]> {
+  let summary = "All bytes of a buffer moved to another one, between the device and the host";
+  let arguments = (ins StrAttr:$label, Plan_BufferType:$source, Plan_BufferType:$target,
+    DefaultValuedAttr<F64Attr, "0.0">:$predicted_us);
+  let assemblyFormat = "$label $source `to` $target attr-dict";
+  let hasVerifier = 1;
+}
+
+def Plan_WaitOp : Plan_Op<"wait", [ParentOneOf<["QueueOp"]>]> {
+  let summary = "Holds this queue until `queue` has signalled `value`";
+  let arguments = (ins FlatSymbolRefAttr:$queue, I64Attr:$value);
+  let assemblyFormat = "$queue $value attr-dict";
+}
+
+def Plan_SignalOp : Plan_Op<"signal", [ParentOneOf<["QueueOp"]>]> {
+  let summary = "The first `value` launches or copies of this queue are done";
+  let arguments = (ins I64Attr:$value);
+  let assemblyFormat = "$value attr-dict";
 }
 
 def Plan_StageOp : Plan_Op<"stage", [AttrSizedOperandSegments, ParentOneOf<["LaunchOp"]>,

@@ -140,7 +140,8 @@ Value ProgramBuilder::buffer(StringRef label, StringRef category, int64_t bytes)
   return storage.create<plan::BufferOp>(
       program.getLoc(), plan::BufferType::get(storage.getContext()),
       storage.getStringAttr(label), storage.getStringAttr(category),
-      storage.getI64IntegerAttr(bytes), IntegerAttr(), IntegerAttr(), IntegerAttr());
+      storage.getI64IntegerAttr(bytes), IntegerAttr(), IntegerAttr(), IntegerAttr(),
+      StringAttr(), UnitAttr(), UnitAttr());
 }
 
 Value ProgramBuilder::stateBuffer(FlatSymbolRefAttr symbol) {
