@@ -35,6 +35,10 @@ Status checkHeaderFields(const fbs::Plan &plan) {
   if (plan.accumulate() < 1 || plan.accumulate() > maxCount)
     return broken("accumulate is " + std::to_string(plan.accumulate()) +
                   ", expected at least 1");
+  if (plan.as_ranks() < 1 || plan.accumulate() % plan.as_ranks() != 0)
+    return broken("as_ranks is " + std::to_string(plan.as_ranks()) +
+                  ", expected a divisor of accumulate, " +
+                  std::to_string(plan.accumulate()));
   if (plan.batch() < 1 || plan.batch() > maxCount)
     return broken("batch is " + std::to_string(plan.batch()) + ", expected at least 1");
   if (plan.state_bytes() > maxReservation || plan.step_bytes() > maxReservation)
@@ -64,7 +68,7 @@ Status checkControl(const fbs::Plan &plan, const fbs::StateTensor &tensor) {
         return broken("control " + quoted(name) + " is not one this runtime writes");
       expected = fbs::DType::f32;
     } else if (rest != "seed" && rest != "update" && rest != "sample" &&
-               rest != "valid") {
+               rest != "valid" && rest != "rank") {
       return broken("control " + quoted(name) + " is not one this runtime writes");
     }
   } else if (name != "step") {
@@ -264,6 +268,8 @@ Status checkPlan(const fbs::Plan &plan, SegmentRange segments) {
     status = checkKernelsAndImages(plan, segments, budget);
   if (status.ok())
     status = checkPrograms(plan, budget);
+  if (status.ok())
+    status = checkVariants(plan, budget);
   return status;
 }
 

@@ -50,5 +50,7 @@ private:
 };
 
 Status checkPrograms(const fbs::Plan &plan, VisitBudget &budget);
+/// After checkPrograms.
+Status checkVariants(const fbs::Plan &plan, VisitBudget &budget);
 
 } // namespace sluice

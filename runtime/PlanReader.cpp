@@ -71,6 +71,7 @@ Result<PlanPtr> PlanReader::finish(std::shared_ptr<Plan> plan, const std::string
     const fbs::StateTensor *tensor = plan->content->state()->Get(i);
     plan->stateByName.emplace(viewOf(tensor->name()), tensor);
   }
+  plan->listVariants();
   return PlanPtr(std::move(plan));
 }
 

@@ -3,6 +3,7 @@
 #include "runtime/PlanCheck.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 
 namespace sluice {
@@ -59,12 +60,10 @@ Status ProgramChecker::checkPort(const fbs::Port &port, bool isInput) const {
   if (port.offset() % dtypeSize(type) != 0 ||
       !liesInside(port.offset(), port.size(), reservation(port.space())))
     return broken(name + " lies outside its reservation or is unaligned");
-  int64_t rows = sizeOf(port.shape()) > 0 ? port.shape()->Get(0) : 0;
-  if (port.batched() && (isInput ? rows != plan.batch() : rows % plan.batch() != 0))
-    return broken(name + " has " + std::to_string(rows) + " rows, the batch is " +
-                  std::to_string(plan.batch()));
   if (port.bounded() && (isFloat(type) || port.lower() > port.upper()))
     return broken(name + " has impossible bounds");
+  if (port.fills() && !isFloat(type) && !(std::abs(port.fill()) <= 0x1p53))
+    return broken(name + " is filled up with no integer");
   return Status::success();
 }
 
@@ -102,7 +101,7 @@ Status ProgramChecker::checkInputsApart() const {
 Status ProgramChecker::checkOperand(const fbs::Operand &operand,
                                     const fbs::Launch &launch,
                                     const std::string &where) const {
-  if (operand.space() < fbs::Space::MIN || operand.space() > fbs::Space::MAX ||
+  if (operand.space() < fbs::Space::MIN || operand.space() > fbs::Space::step ||
       !liesInside(operand.offset(), operand.size(), reservation(operand.space())))
     return broken(where + " lies outside its reservation");
   uint64_t threads = static_cast<uint64_t>(plan.threads());
@@ -201,24 +200,6 @@ Status ProgramChecker::check() const {
   return status;
 }
 
-/// `step` alone, or `micro` with `update`, as `accumulate` says; loss outputs where they
-/// are relied on.
-Status checkEntries(const fbs::Plan &plan,
-                    const std::unordered_set<std::string_view> &names) {
-  bool accumulates = plan.accumulate() > 1;
-  auto mismatch = [&](const char *what) {
-    return Status::damaged(std::string("plan refused: ") + what + " with accumulate " +
-                           std::to_string(plan.accumulate()));
-  };
-  if (names.contains("step") && accumulates)
-    return mismatch("program 'step'");
-  if ((names.contains("micro") || names.contains("update")) && !accumulates)
-    return mismatch("program 'micro' or 'update'");
-  if (names.contains("micro") != names.contains("update"))
-    return mismatch("only one of 'micro' and 'update'");
-  return Status::success();
-}
-
 Status checkLossOutputs(const fbs::Program &program) {
   for (std::string_view wanted : {"loss_sum", "loss_count"}) {
     bool found = false;
@@ -238,24 +219,23 @@ Status checkLossOutputs(const fbs::Program &program) {
 } // namespace
 
 Status checkPrograms(const fbs::Plan &plan, VisitBudget &budget) {
-  constexpr std::string_view known[] = {"step", "micro", "update", "eval", "infer"};
-  std::unordered_set<std::string_view> names;
+  constexpr std::string_view known[] = {"step",   "micro", "close_rank",
+                                        "update", "eval",  "infer"};
   if (!budget.take(sizeOf(plan.programs())))
     return Status::damaged("plan refused: its parts are shared");
   for (uint32_t i = 0; i < sizeOf(plan.programs()); ++i) {
     const fbs::Program *program = plan.programs()->Get(i);
     std::string_view name = viewOf(program->name());
-    if (std::find(std::begin(known), std::end(known), name) == std::end(known) ||
-        !names.insert(name).second)
+    if (std::find(std::begin(known), std::end(known), name) == std::end(known))
       return Status::damaged("plan refused: program '" + std::string(name.substr(0, 64)) +
-                             "' is unknown or there twice");
+                             "' is unknown");
     Status status = ProgramChecker{plan, *program, budget}.check();
     if (status.ok() && (name == "step" || name == "micro" || name == "eval"))
       status = checkLossOutputs(*program);
     if (!status.ok())
       return status;
   }
-  return checkEntries(plan, names);
+  return Status::success();
 }
 
 } // namespace sluice

@@ -7,8 +7,8 @@
 
 namespace sluice {
 
-static constexpr std::string_view programNames[5] = {"step", "micro", "update", "eval",
-                                                     "infer"};
+static constexpr std::string_view programNames[] = {"step",   "micro", "close_rank",
+                                                    "update", "eval",  "infer"};
 
 Result<std::unique_ptr<Session>> Session::create(PlanPtr plan, SessionOptions options) {
   std::unique_ptr<Session> session(new Session);
@@ -213,13 +213,30 @@ Status Session::step(const Batch &batch, StepResult &result) {
     return Status::success();
   }
   if (++pending < planPtr->accumulate())
-    return Status::success();
+    return closeRank();
   StepResult ofWindow;
   Status status = flush(ofWindow);
   ofWindow.lossSum = result.lossSum;
   ofWindow.lossCount = result.lossCount;
   result = ofWindow;
   return status;
+}
+
+/// Behind the last micro-batch of every rank but the last, which needs no room to wait.
+Status Session::closeRank() {
+  int64_t perRank = planPtr->accumulate() / planPtr->raw().as_ranks();
+  if (pending % perRank != 0 || planPtr->raw().as_ranks() == 1)
+    return Status::success();
+  auto loaded = find(closeRankProgram);
+  if (!loaded)
+    return loaded.status();
+  if (options.stepPattern)
+    std::memset(stepMemory.data(), *options.stepPattern, planPtr->memory().stepBytes);
+  writeControls(samplesDone, 0);
+  if (controls.rank)
+    *controls.rank = pending / perRank - 1;
+  execute(**loaded, 0);
+  return Status::success();
 }
 
 Status Session::flush(StepResult &result) {
@@ -308,6 +325,10 @@ void Session::resumeAt(int64_t updates, int64_t samples, uint64_t seed) {
   seedValue = seed;
   pending = 0;
   windowLossSum = windowLossCount = 0;
+  // A window that was under way is given up.
+  for (const fbs::StateTensor *tensor : *planPtr->raw().state())
+    if (tensor->role() == fbs::Role::accumulator && tensor->size() > 0)
+      std::memset(stateMemory.data() + tensor->offset(), 0, tensor->size());
   if (controls.step)
     *controls.step = updates;
 }

@@ -121,6 +121,7 @@ private:
   enum ProgramKind {
     stepProgram,
     microProgram,
+    closeRankProgram,
     updateProgram,
     evalProgram,
     inferProgram
@@ -139,7 +140,7 @@ private:
   };
   struct Controls {
     int64_t *seed = nullptr, *update = nullptr, *sample = nullptr, *valid = nullptr,
-            *step = nullptr;
+            *rank = nullptr, *step = nullptr;
     std::vector<GroupControls> groups;
   };
 
@@ -157,6 +158,7 @@ private:
   Status feed(const LoadedProgram &loaded, const Batch &batch, int64_t firstSample);
   void writeControls(int64_t firstSample, int64_t valid);
   void execute(LoadedProgram &loaded, int64_t valid);
+  Status closeRank();
   void update(LoadedProgram &loaded, StepResult &result);
   double rateOf(const GroupControls &controls) const;
 
@@ -166,7 +168,7 @@ private:
   Reservation stateMemory, stepMemory;
   std::unique_ptr<ThreadTeam> team;
   std::unique_ptr<TraceRing> ring;
-  std::array<LoadedProgram, 5> programs;
+  std::array<LoadedProgram, 6> programs;
   Controls controls;
   uint64_t seedValue = 0;
   int64_t updatesDone = 0, samplesDone = 0, pending = 0;

@@ -20,6 +20,7 @@ void Session::findControls() {
   controls.update = stateScalar<int64_t>("control/update");
   controls.sample = stateScalar<int64_t>("control/sample");
   controls.valid = stateScalar<int64_t>("control/valid");
+  controls.rank = stateScalar<int64_t>("control/rank");
   controls.step = stateScalar<int64_t>("step");
   for (uint32_t i = 0; i < sizeOf(planPtr->raw().groups()); ++i) {
     GroupControls group;

@@ -93,9 +93,18 @@ static const Rule rules[] = {
     {"KernelWithoutCode", [](auto &p) { p.plan.kernels[0]->generated = true; },
      "no code"},
     {"KernelIndex", [](auto &p) { firstStage(p).kernel = 99; }, "names kernel 99"},
-    {"ProgramName", [](auto &p) { firstProgram(p).name = "stop"; }, "unknown or there"},
+    {"ProgramName", [](auto &p) { firstProgram(p).name = "stop"; }, "is unknown"},
     {"ProgramTwice", [](auto &p) { firstProgram(p).name = "eval"; }, "there twice"},
     {"StepWithAccumulate", [](auto &p) { p.plan.accumulate = 2; }, "with accumulate 2"},
+    {"RanksOfWindow", [](auto &p) { p.plan.as_ranks = 2; },
+     "expected a divisor of accumulate"},
+    {"RanksWithoutTheirProgram",
+     [](auto &p) {
+       firstProgram(p).name = "micro";
+       p.program("update");
+       p.plan.accumulate = p.plan.as_ranks = 2;
+     },
+     "'close_rank' does not go with as_ranks"},
     {"StepBytes", [](auto &p) { firstProgram(p).step_bytes = 1 << 20; },
      "of a step reservation"},
     {"LossMissing", [](auto &p) { firstProgram(p).outputs[0]->name = "loss"; },
