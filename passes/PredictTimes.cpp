@@ -1,9 +1,9 @@
-// PredictTimes: writes the roofline time of each launch and program, from
+// PredictTimes: writes the time of each launch and program on the module's device, from
 // planning/CostModel.
 
+#include "passes/LaunchCosts.h"
 #include "passes/Passes.h"
 #include "passes/PlanLaunches.h"
-#include "passes/planning/CostModel.h"
 
 using namespace mlir;
 
@@ -14,14 +14,11 @@ namespace {
 
 struct PredictTimes : impl::PredictTimesBase<PredictTimes> {
   void runOnOperation() override {
-    DeviceRates rates;
+    DeviceRates rates = deviceRates(getOperation());
     for (auto program : getOperation().getOps<plan::ProgramOp>()) {
       double total = 0;
       for (plan::LaunchOp launch : launchesOf(program)) {
-        LaunchCost cost;
-        cost.flops = launch.getFlops().convertToDouble();
-        cost.bytes = launch.getBytes().convertToDouble();
-        double us = predictLaunch(cost, rates).us;
+        double us = predictLaunch(launchCost(launch, rates), rates).us;
         launch.setPredictedUs(APFloat(us));
         total += us;
       }

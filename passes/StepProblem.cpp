@@ -1,9 +1,9 @@
 #include "passes/StepProblem.h"
 
 #include "passes/EntryFunctions.h"
+#include "passes/LaunchCosts.h"
 #include "passes/RegionDomain.h"
 #include "passes/lowering/Lowerings.h"
-#include "passes/planning/CostModel.h"
 
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "llvm/ADT/SmallPtrSet.h"
@@ -35,23 +35,6 @@ bool isView(Operation *op) {
   // Products read through these.
   return isa<graph::TransposeOp, graph::SliceOp>(op) &&
          llvm::all_of(op->getUsers(), llvm::IsaPred<graph::ContractOp>);
-}
-
-double flopsOf(Operation *op) {
-  double flops = 0;
-  op->walk([&](graph::Costed costed) { flops += costed.flops(); });
-  return flops;
-}
-
-/// As PredictTimes does for one launch that reads its operands and writes its results.
-double predictedUs(Operation *op) {
-  LaunchCost cost;
-  cost.flops = flopsOf(op);
-  for (Type type : op->getOperandTypes())
-    cost.bytes += plan::tensorBytes(type);
-  for (Type type : op->getResultTypes())
-    cost.bytes += plan::tensorBytes(type);
-  return predictLaunch(cost, DeviceRates()).us;
 }
 
 bool lies(Operation *op) { return isa<graph::ReadOp, graph::ConstantOp>(op); }
@@ -166,7 +149,8 @@ func::FuncOp trainingEntry(ModuleOp module) {
   return step ? step : module.lookupSymbol<func::FuncOp>("micro");
 }
 
-StepProblem::StepProblem(func::FuncOp entry, ArrayRef<std::string> keep) : entry(entry) {
+StepProblem::StepProblem(func::FuncOp entry, ArrayRef<std::string> keep)
+    : entry(entry), rates(deviceRates(entry->getParentOfType<ModuleOp>())) {
   Block &block = entry.getBody().front();
   collectViews(block);
   llvm::SmallPtrSet<Operation *, 32> forward = lossParts(entry);
@@ -264,7 +248,7 @@ int32_t StepProblem::valueOf(Value root) {
 
 void StepProblem::addOp(Operation *op, bool backward) {
   RecomputeProblem::Op planned;
-  planned.costUs = predictedUs(op);
+  planned.costUs = operationUs(op, rates);
   planned.backward = backward;
   planned.recomputable = !isa<graph::WriteOp>(op);
   for (Value operand : op->getOperands()) {

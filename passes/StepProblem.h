@@ -3,6 +3,7 @@
 // a solution's clones in the entry.
 
 #include "ir/graph/Graph.h"
+#include "passes/planning/CostModel.h"
 #include "passes/planning/Recompute.h"
 
 #include "llvm/ADT/DenseMap.h"
@@ -52,6 +53,7 @@ private:
   void runAgain(int32_t op);
 
   mlir::func::FuncOp entry;
+  DeviceRates rates;
   std::vector<mlir::Operation *> ops;
   std::vector<mlir::Value> roots; // by value of the problem
   llvm::DenseMap<mlir::Value, int32_t> indices;

@@ -69,13 +69,25 @@ LogicalResult expectOperandsF32(Operation *op) {
 
 } // namespace
 
+std::optional<ConvGeometry> convGeometry(Operation *op) {
+  if (auto conv = dyn_cast<graph::ConvOp>(op))
+    return geometryOf(conv, conv.getX().getType(), conv.getW().getType(),
+                      conv.getY().getType());
+  if (auto grad = dyn_cast<graph::ConvInputGradOp>(op))
+    return geometryOf(grad, grad.getY().getType(), grad.getW().getType(),
+                      grad.getDy().getType());
+  if (auto grad = dyn_cast<graph::ConvWeightGradOp>(op))
+    return geometryOf(grad, grad.getX().getType(), grad.getY().getType(),
+                      grad.getDy().getType());
+  return std::nullopt;
+}
+
 LogicalResult lowerConv(graph::ConvOp op, ProgramBuilder &builder) {
   if (failed(expectOperandsF32(op)))
     return failure();
   if (isEmpty(op.getY()) || isEmpty(op.getX()) || isEmpty(op.getW()))
     return fillZeros(op, builder), success();
-  ConvGeometry g =
-      geometryOf(op, op.getX().getType(), op.getW().getType(), op.getY().getType());
+  ConvGeometry g = *convGeometry(op);
   if (isDepthwise(g)) {
     lowerDepthwise(op, "depthwise_forward_f32", g, g.n * g.m, op.flops(), builder);
     return success();
@@ -97,8 +109,7 @@ LogicalResult lowerConvInputGrad(graph::ConvInputGradOp op, ProgramBuilder &buil
     return failure();
   if (isEmpty(op.getY()) || isEmpty(op.getDy()) || isEmpty(op.getW()))
     return fillZeros(op, builder), success();
-  ConvGeometry g =
-      geometryOf(op, op.getY().getType(), op.getW().getType(), op.getDy().getType());
+  ConvGeometry g = *convGeometry(op);
   if (isDepthwise(g)) {
     lowerDepthwise(op, "depthwise_input_grad_f32", g, g.n * g.c, op.flops(), builder);
     return success();
@@ -120,8 +131,7 @@ LogicalResult lowerConvWeightGrad(graph::ConvWeightGradOp op, ProgramBuilder &bu
     return failure();
   if (isEmpty(op.getY()) || isEmpty(op.getDy()) || isEmpty(op.getX()))
     return fillZeros(op, builder), success();
-  ConvGeometry g =
-      geometryOf(op, op.getX().getType(), op.getY().getType(), op.getDy().getType());
+  ConvGeometry g = *convGeometry(op);
   if (isDepthwise(g)) {
     lowerDepthwise(op, "depthwise_weight_grad_f32", g, g.m, op.flops(), builder);
     return success();

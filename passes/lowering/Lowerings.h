@@ -2,6 +2,7 @@
 // From one operation of the graph dialect to launches. Each writes its results to the
 // builder's destinations.
 
+#include "kernels/ConvParams.h"
 #include "passes/lowering/ProgramBuilder.h"
 
 namespace sluice {
@@ -39,6 +40,9 @@ mlir::LogicalResult lowerRegion(graph::RegionOp op, ProgramBuilder &builder);
 /// Fills `buffer` with one element of `type`.
 void lowerFill(mlir::Operation *op, mlir::Value buffer, mlir::RankedTensorType type,
                mlir::Attribute element, ProgramBuilder &builder);
+
+/// Of a convolution or one of its gradients; nothing for other operations.
+std::optional<ConvGeometry> convGeometry(mlir::Operation *op);
 
 /// A reshape with this attribute copies: its bytes are not those of its operand.
 inline constexpr llvm::StringLiteral copyAttr = "plan.copy";

@@ -1,43 +1,46 @@
 #pragma once
-// Roofline time of a launch, from the rates of a device.
+// Time of a launch from its work and the rates of a device.
+
+#include "ir/DeviceProfile.h"
 
 #include <cstdint>
 
 namespace sluice {
 
 enum class ComputeType { F32, Bf16, F16, F8, F64 };
+enum class ProductKind { Product, Conv, ConvWeightGrad };
 
-/// Rates of one device, as planned with: what a tuned kernel reaches, not the data
-/// sheet's peak. Defaults: one machine's two cores (AVX-512, AMX); `sluice calibrate`
-/// replaces them.
-struct DeviceRates {
-  double f32Flops = 300e9; ///< per second, all threads
-  double f64Flops = 110e9;
-  double bf16Flops = 2e12;
-  double f16Flops = 300e9;
-  double f8Flops = 300e9;
-  double memoryBytesPerSecond = 20e9;
-  double cacheBytesPerSecond = 180e9; ///< for launches whose bytes fit in `cacheBytes`
-  int64_t cacheBytes = 2 << 20;
-  double launchOverheadUs = 1.5; ///< per launch: dispatch and barrier
+/// Matrix work of a launch: arithmetic, in whole tiles, and elements moved for it.
+struct ProductWork {
+  ProductKind kind = ProductKind::Product;
+  double flops = 0, left = 0, right = 0, store = 0;
+  double tiles = 0; ///< independent ones; 0: not known
 };
 
 struct LaunchCost {
-  double flops = 0;
-  double bytes = 0; ///< read and written, each once
+  ProductWork product;
+  double vectorFlops = 0; ///< elementwise arithmetic and reductions
+  double indexBytes = 0;  ///< read and written by gathers, scatters, pools
+  double moveBytes = 0;   ///< by transposes, packing, copies
+  double bytes = 0;       ///< of operands and results, each once
   ComputeType type = ComputeType::F32;
   int64_t launches = 1;
+  int64_t chunks = 0; ///< pieces that workers share; 0: enough for all
 };
 
-enum class BoundBy { Compute, Memory, Overhead };
+enum class BoundBy { Matrix, Vector, Memory, Overhead, Link };
+const char *nameOf(BoundBy bound);
 
 struct LaunchTime {
   double us = 0;
   BoundBy boundBy = BoundBy::Overhead;
 };
 
-/// max(flops / rate, bytes / bandwidth) + overhead, in microseconds. Monotone in each
-/// argument.
+/// max(arithmetic, bytes) + overhead, in microseconds. Not falling in any part of the
+/// cost.
 LaunchTime predictLaunch(const LaunchCost &cost, const DeviceRates &rates);
+
+/// Of a copy between the device and its host.
+double predictCopyUs(double bytes, const DeviceRates &rates);
 
 } // namespace sluice
