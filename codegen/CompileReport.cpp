@@ -72,13 +72,16 @@ void addNote(ModuleOp module, StringRef topic, const std::string &text) {
 }
 
 void reportTime(ModuleOp module, CompileReport &report) {
-  int64_t accumulate = 1;
+  int64_t accumulate = 1, ranks = 1;
   if (auto attr = module->getAttrOfType<IntegerAttr>("graph.accumulate"))
     accumulate = attr.getInt();
+  if (auto attr = module->getAttrOfType<IntegerAttr>("graph.as_ranks"))
+    ranks = attr.getInt();
   for (auto program : module.getOps<plan::ProgramOp>()) {
     StringRef entry = program.getEntry();
     int64_t runs = entry == "step" || entry == "update" ? 1
                    : entry == "micro"                   ? accumulate
+                   : entry == "close_rank"              ? ranks - 1
                                                         : 0;
     report.stepUs += runs * program.getPredictedUs().convertToDouble();
     report.launches += runs * static_cast<int64_t>(launchesOf(program).size());
@@ -115,7 +118,8 @@ std::string trainingLine(ModuleOp module) {
     trainable += state.getTrainable();
     if (state.getRole() == "moment")
       ++moments, momentBytes += state.getSize();
-    if (state.getRole() == "accumulator" && state.getSymName() != "grad/count")
+    if (state.getRole() == "accumulator" &&
+        state.getSymName().split('/').second != "count")
       gradients.insert(state.getSymName()), gradientBytes += state.getSize();
   }
   for (auto program : module.getOps<plan::ProgramOp>())

@@ -76,6 +76,7 @@ private:
     plan.threads = std::max<int64_t>(1, integerAttr(module, "graph.threads", 1));
     plan.seed = integerAttr(module, "graph.seed", 0);
     plan.accumulate = integerAttr(module, "graph.accumulate", 1);
+    plan.as_ranks = integerAttr(module, "graph.as_ranks", 1);
     plan.batch = integerAttr(module, "graph.batch", 0);
     plan.full_batches = module->hasAttr("graph.full_batches");
     plan.loss_kind = stringAttr(module, "graph.loss_kind");

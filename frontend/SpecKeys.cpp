@@ -119,7 +119,7 @@ const SpecKey kKeys[] = {
     {"schedule.warmup_scale", K::Number, kReady, "factor on warmup_steps; default 1"},
     {"accumulate", K::Any, kReady, "micro-batches per update; default 1"},
     {"accumulate.count", K::Integer, kReady, "micro-batches per update"},
-    {"accumulate.as_ranks", K::Integer, kLater, "sum in the order of this many ranks"},
+    {"accumulate.as_ranks", K::Integer, kReady, "sum in the order of this many ranks"},
     {"clip", K::Map, kReady, "gradient clipping"},
     {"clip.kind", K::String, kReady, "none, global_norm"},
     {"clip.max", K::Number, kReady, "largest norm of the mean gradient"},

@@ -128,7 +128,8 @@ struct TrainingSpec {
   OptimizerSpec optimizer;
   std::vector<ParameterGroupSpec> parameterGroups;
   ScheduleSpec schedule;
-  int64_t accumulate = 1;
+  int64_t accumulate = 1; // micro-batches per update
+  int64_t asRanks = 1;    // summed as by so many ranks; divides `accumulate`
   ClipSpec clip;
   std::optional<int64_t> budgetBytes;
   std::string recompute; // none, every, sqrt, auto; empty: auto under a budget, else none

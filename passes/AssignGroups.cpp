@@ -245,6 +245,7 @@ private:
     }
     module->setAttr("graph.groups", builder.getArrayAttr(descriptions));
     module->setAttr("graph.accumulate", builder.getI64IntegerAttr(spec.accumulate));
+    module->setAttr("graph.as_ranks", builder.getI64IntegerAttr(spec.asRanks));
     module->setAttr("graph.threads", builder.getI64IntegerAttr(spec.threads));
     module->setAttr("graph.seed",
                     builder.getI64IntegerAttr(static_cast<int64_t>(spec.seed)));

@@ -7,6 +7,7 @@
 #include "passes/EntryFunctions.h"
 #include "passes/OptimizerUpdate.h"
 #include "passes/Passes.h"
+#include "passes/RankSums.h"
 #include "passes/StateSymbols.h"
 
 using namespace mlir;
@@ -125,7 +126,7 @@ private:
   }
 
   /// @micro adds its sums to the accumulators; @update uses and empties them, however
-  /// many micro-batches came.
+  /// many micro-batches came. In the order of several ranks, @close_rank runs between.
   void accumulateThenUpdate(func::FuncOp micro, StateSymbols &state) {
     OpBuilder builder(returnOf(micro));
     Value sum = resultNamed(micro, "loss_sum"), count = resultNamed(micro, "loss_count");
@@ -144,7 +145,22 @@ private:
     auto counter = state.declare("grad/count", graph::tensorType(count), "accumulator");
     add(counter, count);
     setResults(micro, {{"loss_sum", sum}, {"loss_count", count}});
-    buildUpdateEntry(gradients, accumulators, counter, state);
+    RankSums sums(state, spec.asRanks);
+    if (spec.asRanks > 1) {
+      std::vector<graph::ParameterOp> all = accumulators;
+      all.push_back(counter);
+      sums.buildCloseEntry(getOperation(), all);
+      reportRanks(sums.rounds());
+    }
+    buildUpdateEntry(gradients, accumulators, counter, sums, state);
+  }
+
+  void reportRanks(int64_t rounds) {
+    report(getOperation(), "accumulate: gradients are summed in the order of " +
+                               std::to_string(spec.asRanks) + " ranks of " +
+                               std::to_string(spec.accumulate / spec.asRanks) +
+                               " micro-batches each, with " + std::to_string(rounds) +
+                               " gradient buffers more per parameter");
   }
 
   graph::ParameterOp accumulatorOf(const Gradient &gradient, StateSymbols &state) {
@@ -156,26 +172,17 @@ private:
 
   void buildUpdateEntry(std::vector<Gradient> gradients,
                         ArrayRef<graph::ParameterOp> accumulators,
-                        graph::ParameterOp counter, StateSymbols &state) {
-    OpBuilder builder(getOperation().getBodyRegion());
-    builder.setInsertionPointToEnd(getOperation().getBody());
-    auto entry =
-        builder.create<func::FuncOp>(NameLoc::get(builder.getStringAttr("update")),
-                                     "update", builder.getFunctionType({}, {}));
-    builder.setInsertionPointToStart(entry.addEntryBlock());
-    builder.create<func::ReturnOp>(entry.getLoc());
+                        graph::ParameterOp counter, RankSums &sums, StateSymbols &state) {
+    func::FuncOp entry = createEntry(getOperation(), "update");
+    OpBuilder builder(returnOf(entry));
     EntryReads reads(entry, state);
     for (auto [gradient, accumulator] : llvm::zip_equal(gradients, accumulators))
-      gradient.sum = reads.read(accumulator);
-    Value norm = UpdateBuilder(entry, spec, state).build(gradients, reads.read(counter));
-    builder.setInsertionPoint(returnOf(entry));
-    auto clear = [&](graph::ParameterOp accumulator) {
-      GraphBuilder b(accumulator.getLoc(), builder);
-      Value zero = b.splat(accumulator.getTensorType(), 0);
-      b.create<graph::WriteOp>(accumulator.getSymName(), zero);
-    };
-    llvm::for_each(accumulators, clear);
-    clear(counter);
+      gradient.sum = sums.total(accumulator, reads, builder);
+    Value count = sums.total(counter, reads, builder);
+    Value norm = UpdateBuilder(entry, spec, state).build(gradients, count);
+    for (graph::ParameterOp accumulator : accumulators)
+      sums.clear(accumulator, builder);
+    sums.clear(counter, builder);
     if (norm)
       setResults(entry, {{"grad_norm", norm}});
   }

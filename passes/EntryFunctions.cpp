@@ -62,6 +62,15 @@ func::FuncOp copyEntry(func::FuncOp from, StringRef name) {
   return copy;
 }
 
+func::FuncOp createEntry(ModuleOp module, StringRef name) {
+  auto builder = OpBuilder::atBlockEnd(module.getBody());
+  auto entry = builder.create<func::FuncOp>(NameLoc::get(builder.getStringAttr(name)),
+                                            name, builder.getFunctionType({}, {}));
+  builder.setInsertionPointToStart(entry.addEntryBlock());
+  builder.create<func::ReturnOp>(entry.getLoc());
+  return entry;
+}
+
 void eraseDead(func::FuncOp entry) {
   Block &body = entry.getBody().front();
   for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body)))

@@ -28,6 +28,8 @@ void setResults(mlir::func::FuncOp entry, const std::vector<NamedValue> &values)
 
 /// Copies a function of the module under another name.
 mlir::func::FuncOp copyEntry(mlir::func::FuncOp from, llvm::StringRef name);
+/// An entry without arguments and results, behind the others.
+mlir::func::FuncOp createEntry(mlir::ModuleOp module, llvm::StringRef name);
 /// Removes operations without effect, then arguments without a use.
 void eraseDead(mlir::func::FuncOp entry);
 

@@ -37,23 +37,22 @@ LogicalResult checkNames(func::FuncOp entry) {
 }
 
 LogicalResult checkWrites(func::FuncOp entry, const StateSymbols &state) {
-  bool trains = llvm::is_contained({"step", "micro", "update"}, entry.getSymName());
-  WalkResult result =
-      entry.walk([&](graph::WriteOp write) -> WalkResult {
-        if (!trains)
-          return write.emitError()
-                 << "'" << entry.getSymName() << "' writes '" << write.getSymbol()
-                 << "', expected state to change in step, micro and update only";
-        graph::ParameterOp target = state.lookup(write.getSymbol());
-        if (target.getRole() == "control")
-          return write.emitError()
-                 << "'" << entry.getSymName() << "' writes the control '"
-                 << write.getSymbol() << "', which the runtime sets";
-        if (target.getRole() == "parameter" && !target.getTrainable())
-          return write.emitError() << "'" << entry.getSymName() << "' writes '"
-                                   << write.getSymbol() << "', which is frozen";
-        return WalkResult::advance();
-      });
+  bool trains =
+      llvm::is_contained({"step", "micro", "close_rank", "update"}, entry.getSymName());
+  WalkResult result = entry.walk([&](graph::WriteOp write) -> WalkResult {
+    if (!trains)
+      return write.emitError()
+             << "'" << entry.getSymName() << "' writes '" << write.getSymbol()
+             << "', expected state to change in step, micro, close_rank and update only";
+    graph::ParameterOp target = state.lookup(write.getSymbol());
+    if (target.getRole() == "control")
+      return write.emitError() << "'" << entry.getSymName() << "' writes the control '"
+                               << write.getSymbol() << "', which the runtime sets";
+    if (target.getRole() == "parameter" && !target.getTrainable())
+      return write.emitError() << "'" << entry.getSymName() << "' writes '"
+                               << write.getSymbol() << "', which is frozen";
+    return WalkResult::advance();
+  });
   return failure(result.wasInterrupted());
 }
 

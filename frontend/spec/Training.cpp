@@ -128,8 +128,15 @@ void Reader::readAccumulate(const YAML::Node &node) {
                             "', expected an integer of at least 1");
   }
   if (spec.accumulate < 1)
-    error(value,
-          "'accumulate' is " + std::to_string(spec.accumulate) + ", expected at least 1");
+    return error(value, "'accumulate' is " + std::to_string(spec.accumulate) +
+                            ", expected at least 1");
+  if (!node.IsMap())
+    return;
+  count(node, "as_ranks", spec.asRanks, 1);
+  if (spec.asRanks >= 1 && spec.accumulate % spec.asRanks != 0)
+    error(node["as_ranks"], "'accumulate.as_ranks' is " + std::to_string(spec.asRanks) +
+                                ", expected a divisor of 'count', " +
+                                std::to_string(spec.accumulate));
 }
 
 void Reader::readClip(const YAML::Node &node) {

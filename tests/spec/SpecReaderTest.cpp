@@ -74,8 +74,6 @@ TEST_F(SpecReaderTest, PlannedKeysAreNotYet) {
   expectError("update: {mode: overlap}\n", "'update' is not yet supported");
   expectError("loss: {kind: ctc}\n", "'loss.kind: ctc' is not yet supported");
   expectError("precision: {compute: amp_bf16}\n", "not yet supported");
-  expectError("accumulate: {count: 4, as_ranks: 2}\n",
-              "'accumulate.as_ranks' is not yet supported");
 }
 
 TEST_F(SpecReaderTest, AllErrorsAreReportedAtOnce) {
@@ -85,6 +83,10 @@ TEST_F(SpecReaderTest, AllErrorsAreReportedAtOnce) {
 
 TEST_F(SpecReaderTest, WrongValuesSayWhatIsExpected) {
   expectError("accumulate: 0\n", "'accumulate' is 0, expected at least 1");
+  expectError("accumulate: {count: 4, as_ranks: 3}\n",
+              "'accumulate.as_ranks' is 3, expected a divisor of 'count', 4");
+  expectError("accumulate: {count: 4, as_ranks: 0}\n",
+              "'as_ranks' is 0, expected at least 1");
   expectError("optimizer: {lr: fast}\n", "'lr' is 'fast', expected a number");
   expectError("optimizer: {betas: [0.9]}\n", "'betas' must be two numbers");
   expectError("memory: {budget: lots}\n", "'memory.budget' is 'lots'");
