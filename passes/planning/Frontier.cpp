@@ -35,7 +35,8 @@ ParetoPlans findPlans(const RecomputeGraph &graph, const FrontierOptions &option
   RecomputeCut boundary(graph, graph.firstBackward, RecomputeCut::Purpose::Plan);
   RecomputePlanner planner(graph, boundary, plans);
   planner.keepEverything();
-  int64_t most = plans.all().rbegin()->first, least = structuralMinimum(graph).bytes;
+  int64_t most = plans.all().rbegin()->first,
+          least = structuralMinimum(graph, true).bytes;
   planner.enumerate(options.exactLimit);
   for (int32_t i = 0; i <= options.targets; ++i)
     planner.planFor(most - (most - least) * i / std::max(1, options.targets));
@@ -65,7 +66,9 @@ Frontier Frontier::build(const RecomputeProblem &problem,
 }
 
 int64_t Frontier::structuralMinimumBytes() const {
-  return list.empty() ? 0 : structuralMinimum(planner->graph).bytes;
+  return list.empty()
+             ? 0
+             : structuralMinimum(planner->graph, planner->graph.backwardInOrder).bytes;
 }
 
 RecomputeSolution Frontier::plan(size_t member) const {

@@ -6,14 +6,13 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace sluice {
 
 /// A training step. Operations are in program order, which must be topological; those
-/// from the first backward one on run exactly once and in this order in every plan.
-/// An operation that could write a result over an input is counted with both, so peaks
-/// are upper bounds there, and bounds on time hold for schedules counted the same way.
+/// from the first backward one on run exactly once, and in this order in every plan.
 struct RecomputeProblem {
   struct Value {
     int64_t sizeBytes =
@@ -29,10 +28,22 @@ struct RecomputeProblem {
     bool backward = false;                ///< backward, update: never run again
     bool recomputable = true; ///< false for collectives, writes of state and statistics
     int32_t block = -1;       ///< layer for the policies `every` and `sqrt`; -1 outside
+    double againUs = -1;      ///< of a run that is not the first; below 0: `costUs`
+    /// (input, output): the output takes the input's bytes where no later run reads
+    /// these; each value in at most one pair.
+    std::vector<std::pair<int32_t, int32_t>> inPlace = {};
+    /// Inputs that a further run may do without, when not all its results are wanted.
+    /// Plans provide them; bounds on time do not rely on them.
+    std::vector<int32_t> optionalInputs = {};
+
+    double timeUs(bool again) const { return again && againUs >= 0 ? againUs : costUs; }
   };
   std::vector<Value> values;
   std::vector<Op> ops;
   int64_t alignBytes = 64; ///< sizes are rounded up to it
+  /// False: a bound holds also for schedules that move backward operations as far as
+  /// what they read allows.
+  bool backwardInOrder = true;
 };
 
 /// One run of an operation. It reads the latest instance of each input; an instance lives

@@ -5,11 +5,32 @@
 
 namespace sluice {
 
+namespace {
+
+/// The backward operation that most wait for: what they all read is resident or runs
+/// again.
+int32_t boundaryOf(const RecomputeGraph &graph) {
+  constexpr int32_t looked = 256;
+  int32_t best = graph.firstBackward;
+  int64_t most = -1;
+  if (graph.backwardInOrder)
+    return best;
+  for (int32_t o = best; o < std::min(graph.opCount, graph.firstBackward + looked); ++o) {
+    std::vector<char> behind = InstantOrder(graph, o).behind;
+    int64_t count = std::count(behind.begin(), behind.end(), 1);
+    if (count > most)
+      most = count, best = o;
+  }
+  return best;
+}
+
+} // namespace
+
 RecomputeBound::RecomputeBound(const RecomputeGraph &graph, int32_t instants)
-    : graph(graph), minimum(structuralMinimum(graph)) {
+    : graph(graph), minimum(structuralMinimum(graph, graph.backwardInOrder)) {
   if (graph.firstBackward == graph.opCount)
     return;
-  positions.push_back(graph.firstBackward);
+  positions.push_back(boundaryOf(graph));
   int32_t backward = graph.opCount - graph.firstBackward;
   std::vector<int32_t> others;
   for (int32_t i = 1; i <= instants / 2; ++i)
@@ -27,7 +48,7 @@ RecomputeBound::RecomputeBound(const RecomputeGraph &graph, int32_t instants)
   std::sort(others.begin(), others.end());
   others.erase(std::unique(others.begin(), others.end()), others.end());
   for (int32_t o : others)
-    if (o != graph.firstBackward)
+    if (o != positions.front())
       positions.push_back(o);
 }
 

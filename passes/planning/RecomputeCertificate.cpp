@@ -17,16 +17,51 @@ int64_t sumOf(const StepFacts &facts, const std::set<int32_t> &values) {
   return bytes;
 }
 
+/// Operations that every schedule runs behind `position`: the later ones, or where they
+/// may be moved those that wait for it.
+std::set<int32_t> certainlyBehind(const StepFacts &facts, int32_t position) {
+  const auto &ops = facts.problem.ops;
+  std::set<int32_t> behind;
+  for (int32_t o = position + 1; o < int32_t(ops.size()); ++o) {
+    bool waits = facts.problem.backwardInOrder;
+    for (int32_t v : ops[o].inputs)
+      waits |= facts.writer[v] == position || behind.count(facts.writer[v]) > 0;
+    if (waits)
+      behind.insert(o);
+  }
+  return behind;
+}
+
+/// Operations that every schedule has run before the position: it, or a backward one
+/// that runs before it, depends on them.
+std::set<int32_t> certainlyRun(const StepFacts &facts, int32_t position) {
+  std::set<int32_t> run;
+  std::vector<int32_t> stack{position};
+  if (facts.problem.backwardInOrder)
+    for (int32_t o = facts.first; o < position; ++o) {
+      stack.push_back(o);
+      run.insert(o);
+    }
+  while (!stack.empty()) {
+    int32_t o = stack.back();
+    stack.pop_back();
+    for (int32_t v : facts.problem.ops[o].inputs)
+      if (facts.writer[v] >= 0 && run.insert(facts.writer[v]).second)
+        stack.push_back(facts.writer[v]);
+  }
+  return run;
+}
+
 /// What backward operations before `o` computed, or exists from the start, and operations
-/// from `o` on read.
+/// behind `o` read.
 std::set<int32_t> passing(const StepFacts &facts, int32_t o) {
   const auto &problem = facts.problem;
-  std::set<int32_t> values;
+  std::set<int32_t> values, run = certainlyRun(facts, o);
   auto hold = [&](int32_t v) {
-    if (!facts.forward(v) && facts.writer[v] < o)
+    if (!facts.forward(v) && (facts.writer[v] < 0 || run.count(facts.writer[v])))
       values.insert(v);
   };
-  for (size_t k = size_t(o); k < problem.ops.size(); ++k)
+  for (int32_t k : certainlyBehind(facts, o))
     for (int32_t v : problem.ops[k].inputs)
       hold(v);
   for (size_t v = 0; v < problem.values.size(); ++v)
@@ -45,8 +80,12 @@ std::set<int32_t> touched(const StepFacts &facts, int32_t o) {
 /// Bytes for forward values beside what any schedule holds while `position` runs.
 int64_t freeBytes(const StepFacts &facts, const RecomputeCertificate &proof) {
   std::set<int32_t> held = touched(facts, proof.position);
-  held.merge(passing(facts, proof.position));
-  return proof.budgetBytes - facts.workspace(proof.position) - sumOf(facts, held);
+  std::set<int32_t> stays = passing(facts, proof.position);
+  int64_t shared =
+      facts.shared(proof.position, [&](int32_t v) { return stays.count(v) == 0; });
+  held.insert(stays.begin(), stays.end());
+  return proof.budgetBytes + shared - facts.workspace(proof.position) -
+         sumOf(facts, held);
 }
 
 /// What the operations behind the position read of forward values, the position's own
@@ -54,7 +93,7 @@ int64_t freeBytes(const StepFacts &facts, const RecomputeCertificate &proof) {
 std::set<int32_t> neededBehind(const StepFacts &facts, int32_t position) {
   const auto &problem = facts.problem;
   std::set<int32_t> needed;
-  for (size_t o = size_t(position) + 1; o < problem.ops.size(); ++o)
+  for (int32_t o : certainlyBehind(facts, position))
     for (int32_t v : problem.ops[o].inputs)
       if (facts.forward(v))
         needed.insert(v);
@@ -64,23 +103,6 @@ std::set<int32_t> neededBehind(const StepFacts &facts, int32_t position) {
   for (int32_t v : problem.ops[position].inputs)
     needed.erase(v);
   return needed;
-}
-
-/// Operations that every schedule has run before the position: it, or a backward one
-/// before it, depends on them.
-std::set<int32_t> certainlyRun(const StepFacts &facts, int32_t position) {
-  std::set<int32_t> run;
-  std::vector<int32_t> stack;
-  for (int32_t o = facts.first; o <= position; ++o)
-    stack.push_back(o);
-  while (!stack.empty()) {
-    int32_t o = stack.back();
-    stack.pop_back();
-    for (int32_t v : facts.problem.ops[o].inputs)
-      if (facts.writer[v] >= 0 && run.insert(facts.writer[v]).second)
-        stack.push_back(facts.writer[v]);
-  }
-  return run;
 }
 
 /// Adds up the flow at every node of the network; capacities and balance are checked.
@@ -128,6 +150,7 @@ private:
                     mayRunBehind(read.op) && read.flow >= 0;
       const auto *op = exists ? &facts.problem.ops[read.op] : nullptr;
       if (!exists || std::count(op->inputs.begin(), op->inputs.end(), read.value) == 0 ||
+          std::count(op->optionalInputs.begin(), op->optionalInputs.end(), read.value) ||
           !facts.forward(read.value))
         return "a flow from operation " + std::to_string(read.op) + " to value " +
                std::to_string(read.value) + " follows no input";
@@ -163,7 +186,7 @@ private:
       if (o < 0 || !mayRunBehind(o))
         continue; // cannot run again: any amount may end there
       long double cost = ranBefore.count(o) && !proof.infeasible
-                             ? (long double)facts.problem.ops[o].costUs
+                             ? (long double)facts.problem.ops[o].timeUs(true)
                              : 0;
       if ((long double)(in - outOfOp[o]) * proof.unitUs > cost * (1 + 1e-12L))
         return "more ends at operation " + std::to_string(o) + " than it costs";
@@ -224,7 +247,7 @@ private:
     int64_t bytes = facts.workspace(o);
     for (int32_t v : touched(facts, o))
       bytes += passes(v, k) ? 0 : facts.bytes(v);
-    return bytes;
+    return bytes - facts.shared(o, [](int32_t) { return true; });
   }
 
   void advance(int32_t k) {
@@ -258,14 +281,15 @@ std::string checkTooSmall(const StepFacts &facts, const RecomputeCertificate &pr
     return "value " + std::to_string(proof.value) + " does not exist";
   if (proof.value >= 0) {
     bool proved =
-        !facts.forwardOp(proof.position) &&
+        !facts.forwardOp(proof.position) && facts.problem.backwardInOrder &&
         ResidencyCheck(facts, proof.budgetBytes).rulesOut(proof.position, proof.value);
     return proved ? ""
                   : "value " + std::to_string(proof.value) +
                         " can be computed within the budget";
   }
-  int64_t bytes =
-      sumOf(facts, touched(facts, proof.position)) + facts.workspace(proof.position);
+  int64_t bytes = sumOf(facts, touched(facts, proof.position)) +
+                  facts.workspace(proof.position) -
+                  facts.shared(proof.position, [](int32_t) { return true; });
   return bytes > proof.budgetBytes ? "" : "what the operation touches fits the budget";
 }
 

@@ -37,6 +37,14 @@ public:
     return std::none_of(outs.begin(), outs.end(),
                         [&](int32_t v) { return problem.values[v].keep; });
   }
+  /// Bytes that outputs of `o` can share with inputs of which `dies` holds.
+  template <typename Dies> int64_t shared(int32_t o, Dies dies) const {
+    int64_t sum = 0;
+    for (auto [in, out] : problem.ops[o].inPlace)
+      if (dies(in))
+        sum += std::min(bytes(in), bytes(out));
+    return sum;
+  }
   double onceUs() const {
     double us = 0;
     for (const auto &op : problem.ops)

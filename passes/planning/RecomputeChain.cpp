@@ -101,7 +101,7 @@ private:
     chain.costUs.assign(chain.count + 1, 0);
     for (int32_t s = 1; s <= chain.count; ++s)
       for (int32_t o = chain.begin[s - 1]; o < chain.begin[s]; ++o)
-        chain.costUs[s] += graph.rerun[o] ? graph.cost[o] : 0;
+        chain.costUs[s] += graph.rerun[o] ? graph.again[o] : 0;
     for (int32_t v = 0; v < graph.valueCount; ++v) {
       bool aside = graph.preexisting[v] ? graph.liveAtEnd[v] || !graph.readers[v].empty()
                                         : chain.pinned[v] && graph.neededAfterForward(v);

@@ -21,15 +21,12 @@ RecomputeCut::RecomputeCut(const RecomputeGraph &graph, int32_t op, Purpose purp
   unitUs = std::max(graph.onceUs, 1e-9) / costUnits;
   // An operation that nothing before the instant needs may run behind it for the first
   // time, so it is free there.
-  ranBefore.assign(graph.opCount, 0);
-  for (int32_t o = instant; o >= 0; --o) {
-    if (o != instant && !graph.isForward(o))
-      ranBefore[o] = 1;
-    if (o == instant || ranBefore[o])
-      for (int32_t v : graph.inputs[o])
-        if (graph.producer[v] >= 0)
-          ranBefore[graph.producer[v]] = 1;
-  }
+  InstantOrder order(graph, instant);
+  fixed = unavoidableAt(graph, instant, order);
+  ranBefore = std::move(order.before);
+  needy = std::move(order.behind);
+  if (purpose == Purpose::Plan)
+    std::fill(needy.begin() + instant + 1, needy.end(), 1);
   if (purpose == Purpose::Plan)
     for (int32_t o = 0; o < graph.firstBackward; ++o)
       ranBefore[o] |= !graph.rerun[o]; // plans run them in their place
@@ -38,7 +35,7 @@ RecomputeCut::RecomputeCut(const RecomputeGraph &graph, int32_t op, Purpose purp
     for (int32_t v : graph.inputs[instant])
       for (int32_t o : graph.readers[v])
         ranBefore[o] = 1;
-  build();
+  build(purpose);
   choices.push_back(leastChoice());
   double bytes = 1;
   for (int32_t v : values)
@@ -59,7 +56,7 @@ int32_t RecomputeCut::nodeOfValue(int32_t value) {
   return valueNode[value];
 }
 
-void RecomputeCut::build() {
+void RecomputeCut::build(Purpose purpose) {
   std::vector<char> resident(graph.valueCount, 0), needed(graph.valueCount, 0);
   for (int32_t v : graph.inputs[instant])
     resident[v] = 1;
@@ -71,10 +68,16 @@ void RecomputeCut::build() {
   };
   for (int32_t o = instant + 1; o < graph.opCount; ++o)
     for (int32_t v : graph.inputs[o])
-      need(v);
+      if (needy[o])
+        need(v);
   for (int32_t v = 0; v < graph.valueCount; ++v)
     if (graph.liveAtEnd[v])
       need(v);
+  auto canDoWithout = [&](int32_t o, int32_t v) {
+    auto optional = graph.optionalInputs[o];
+    return purpose == Purpose::Bound &&
+           std::binary_search(optional.begin(), optional.end(), v);
+  };
   // Nodes reached from there; values grows while it is walked.
   for (size_t i = 0; i < values.size(); ++i) {
     int32_t o = graph.producer[values[i]];
@@ -84,7 +87,7 @@ void RecomputeCut::build() {
     ops.push_back(o);
     if (mayRunBehind(o))
       for (int32_t u : graph.inputs[o])
-        if (graph.isForwardValue(u) && !resident[u])
+        if (graph.isForwardValue(u) && !resident[u] && !canDoWithout(o, u))
           nodeOfValue(u);
   }
   network = MinCut(2 + int32_t(values.size() + ops.size()));
@@ -97,11 +100,10 @@ void RecomputeCut::build() {
     costArc.push_back(network.addArc(opNode[o], sink, 0));
     if (mayRunBehind(o))
       for (int32_t u : graph.inputs[o])
-        if (valueNode[u] >= 0)
+        if (valueNode[u] >= 0 && !canDoWithout(o, u))
           inputArcs.push_back(
               {o, u, network.addArc(opNode[o], valueNode[u], MinCut::infinite)});
   }
-  fixed = unavoidableBytes(graph)[instant];
 }
 
 void RecomputeCut::setPrice(double price) {
@@ -112,7 +114,7 @@ void RecomputeCut::setPrice(double price) {
   }
   for (size_t i = 0; i < ops.size(); ++i) {
     int32_t o = ops[i];
-    int64_t units = ranBefore[o] ? int64_t(graph.cost[o] / unitUs) : 0;
+    int64_t units = ranBefore[o] ? int64_t(graph.again[o] / unitUs) : 0;
     network.setCapacity(costArc[i], mayRunBehind(o) ? units : MinCut::infinite);
   }
 }
@@ -132,7 +134,7 @@ RecomputeCut::Choice RecomputeCut::solve() {
     choice.bytes += bytesOf(v, choice.sourceSide);
   for (int32_t o : ops)
     if (choice.sourceSide[opNode[o]] && ranBefore[o])
-      choice.us += graph.cost[o];
+      choice.us += graph.again[o];
   return choice;
 }
 

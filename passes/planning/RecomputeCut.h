@@ -59,7 +59,7 @@ public:
                         bool lateFirst) const;
 
 private:
-  void build();
+  void build(Purpose purpose);
   int32_t nodeOfValue(int32_t value);
   bool mayRunBehind(int32_t o) const { return graph.rerun[o] || !ranBefore[o]; }
   void setPrice(double price);
@@ -72,6 +72,7 @@ private:
   int64_t fixed = 0;
   double unitUs = 1;           // microseconds per unit of capacity
   std::vector<char> ranBefore; // by operation: certainly has run before the instant
+  std::vector<char> needy;     // by operation: what it reads must be available
   std::vector<int32_t> valueNode, opNode, values, ops; // nodes; -1 where there is none
   std::vector<int32_t> saveArc, costArc;               // by position in values and ops
   struct InputArc {

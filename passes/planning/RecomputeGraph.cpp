@@ -21,7 +21,7 @@ std::string valueName(int32_t value) { return "value " + std::to_string(value); 
 std::string checkOp(const RecomputeProblem &problem, size_t index,
                     std::vector<int32_t> &producer) {
   const RecomputeProblem::Op &op = problem.ops[index];
-  if (!(op.costUs >= 0) || !std::isfinite(op.costUs))
+  if (!(op.costUs >= 0) || !std::isfinite(op.costUs) || !std::isfinite(op.againUs))
     return opName(index) + " has a cost that is not a time";
   if (op.workspaceBytes < 0)
     return opName(index) + " has a negative workspace";
@@ -31,6 +31,16 @@ std::string checkOp(const RecomputeProblem &problem, size_t index,
       return opName(index) + " reads " + valueName(v) + ", which does not exist";
     if (producer[v] < 0 && !problem.values[v].preexisting)
       return opName(index) + " reads " + valueName(v) + " before it is computed";
+  }
+  std::vector<int32_t> shared;
+  for (auto [in, out] : op.inPlace) {
+    if (std::count(op.inputs.begin(), op.inputs.end(), in) == 0 ||
+        std::count(op.outputs.begin(), op.outputs.end(), out) == 0 ||
+        std::count(shared.begin(), shared.end(), in) +
+                std::count(shared.begin(), shared.end(), out) >
+            0)
+      return opName(index) + " has in-place pairs that are not of its inputs and outputs";
+    shared.insert(shared.end(), {in, out});
   }
   for (int32_t v : op.outputs) {
     if (!known(v))
@@ -76,6 +86,7 @@ RecomputeGraph RecomputeGraph::build(const RecomputeProblem &problem,
   auto first = std::find_if(problem.ops.begin(), problem.ops.end(),
                             [](const auto &op) { return op.backward; });
   graph.firstBackward = int32_t(first - problem.ops.begin());
+  graph.backwardInOrder = problem.backwardInOrder;
   int64_t mask = problem.alignBytes - 1;
   for (const auto &value : problem.values) {
     graph.size.push_back((value.sizeBytes + mask) & ~mask);
@@ -88,6 +99,9 @@ RecomputeGraph RecomputeGraph::build(const RecomputeProblem &problem,
     graph.inputs.addRow(op.inputs);
     graph.outputs.addRow(op.outputs);
     graph.cost.push_back(op.costUs);
+    graph.again.push_back(op.timeUs(true));
+    graph.inPlace.push_back(op.inPlace);
+    graph.optionalInputs.addRow(op.optionalInputs);
     graph.onceUs += op.costUs;
     graph.workspace.push_back((op.workspaceBytes + mask) & ~mask);
     bool marked = false;
@@ -100,6 +114,44 @@ RecomputeGraph RecomputeGraph::build(const RecomputeProblem &problem,
   for (const auto &row : readers)
     graph.readers.addRow(row);
   return graph;
+}
+
+InstantOrder::InstantOrder(const RecomputeGraph &graph, int32_t op)
+    : before(graph.opCount, 0), behind(graph.opCount, 0) {
+  for (int32_t o = op; o >= 0; --o) {
+    if (o != op && !graph.isForward(o) && graph.backwardInOrder)
+      before[o] = 1;
+    if (o == op || before[o])
+      for (int32_t v : graph.inputs[o])
+        if (graph.producer[v] >= 0)
+          before[graph.producer[v]] = 1;
+  }
+  for (int32_t o = op + 1; o < graph.opCount; ++o) {
+    behind[o] = graph.backwardInOrder;
+    for (int32_t v : graph.inputs[o])
+      if (int32_t p = graph.producer[v]; p >= 0)
+        behind[o] |= p == op || behind[p];
+  }
+}
+
+int64_t unavoidableAt(const RecomputeGraph &graph, int32_t op,
+                      const InstantOrder &order) {
+  int64_t bytes = graph.workspace[op];
+  std::vector<char> held(graph.valueCount, 0);
+  for (int32_t v = 0; v < graph.valueCount; ++v) {
+    int32_t p = graph.producer[v];
+    if (graph.isForwardValue(v) || (p >= 0 && !order.before[p]))
+      continue;
+    held[v] = graph.liveAtEnd[v];
+    for (int32_t o : graph.readers[v])
+      held[v] |= order.behind[o];
+    bytes += held[v] ? graph.size[v] : 0;
+  }
+  for (int32_t v : graph.outputs[op])
+    bytes += graph.size[v];
+  for (int32_t v : graph.inputs[op])
+    bytes += held[v] ? 0 : graph.size[v];
+  return bytes - graph.sharedBytes(op, [&](int32_t v) { return !held[v]; });
 }
 
 std::vector<int64_t> unavoidableBytes(const RecomputeGraph &graph) {
@@ -130,6 +182,7 @@ std::vector<int64_t> unavoidableBytes(const RecomputeGraph &graph) {
     // When a forward operation runs is the schedule's choice: what is held then is open.
     for (int32_t v : graph.inputs[o])
       touched += graph.isForward(o) && held[v] ? graph.size[v] : 0;
+    touched -= graph.sharedBytes(o, [&](int32_t v) { return !held[v]; });
     bytes[o] = (graph.isForward(o) ? 0 : level) + touched;
     if (!graph.isForward(o))
       for (int32_t v : graph.inputs[o])

@@ -3,6 +3,7 @@
 
 #include "passes/planning/Recompute.h"
 
+#include <algorithm>
 #include <span>
 
 namespace sluice {
@@ -21,10 +22,14 @@ private:
 
 struct RecomputeGraph {
   int32_t opCount = 0, valueCount = 0;
-  int32_t firstBackward = 0; ///< operations before it are the forward part
-  IndexRows inputs, outputs; ///< by operation
-  IndexRows readers;         ///< by value, ascending
-  std::vector<double> cost;
+  int32_t firstBackward = 0;       ///< operations before it are the forward part
+  IndexRows inputs, outputs;       ///< by operation
+  IndexRows readers;               ///< by value, ascending
+  std::vector<double> cost, again; ///< of the first run and of another one
+  /// Pairs of input and output that may share bytes, by operation.
+  std::vector<std::vector<std::pair<int32_t, int32_t>>> inPlace;
+  IndexRows optionalInputs; ///< by operation
+  bool backwardInOrder = true;
   std::vector<int64_t> workspace, size; ///< size by value, rounded to the alignment
   std::vector<int32_t> producer;        ///< by value, -1 for preexisting ones
   std::vector<char> preexisting, liveAtEnd;
@@ -35,6 +40,13 @@ struct RecomputeGraph {
   static RecomputeGraph build(const RecomputeProblem &problem, std::string &error);
 
   bool isForward(int32_t op) const { return op < firstBackward; }
+  /// Bytes that the operation saves by writing over inputs of which `dies` holds.
+  template <typename Dies> int64_t sharedBytes(int32_t op, Dies dies) const {
+    int64_t bytes = 0;
+    for (auto [in, out] : inPlace[op])
+      bytes += dies(in) ? std::min(size[in], size[out]) : 0;
+    return bytes;
+  }
   bool isForwardValue(int32_t value) const {
     return producer[value] >= 0 && producer[value] < firstBackward;
   }
@@ -51,13 +63,22 @@ struct RecomputeGraph {
 /// top.
 std::vector<int64_t> unavoidableBytes(const RecomputeGraph &graph);
 
+/// What every schedule has run before a backward operation, and what only behind it.
+struct InstantOrder {
+  std::vector<char> before, behind; ///< by operation
+  InstantOrder(const RecomputeGraph &graph, int32_t op);
+};
+/// Bytes that every schedule holds while the backward operation `op` runs, kept forward
+/// values aside. With backward operations in order the same as above.
+int64_t unavoidableAt(const RecomputeGraph &graph, int32_t op, const InstantOrder &order);
+
 /// A budget below which no schedule exists, and why: what `op` touches does not fit; or,
 /// with a value, each way to have that value when `op` reads it passes an instant at
-/// which more is live.
+/// which more is live. The second holds where backward operations run in order.
 struct StructuralMinimum {
   int64_t bytes = 0;
   int32_t op = -1, value = -1;
 };
-StructuralMinimum structuralMinimum(const RecomputeGraph &graph);
+StructuralMinimum structuralMinimum(const RecomputeGraph &graph, bool backwardInOrder);
 
 } // namespace sluice

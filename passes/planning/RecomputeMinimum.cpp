@@ -20,6 +20,21 @@ std::vector<int32_t> firstDependents(const RecomputeGraph &graph) {
   return first;
 }
 
+StructuralMinimum mostTouched(const RecomputeGraph &graph) {
+  StructuralMinimum most;
+  for (int32_t o = 0; o < graph.opCount; ++o) {
+    int64_t bytes =
+        graph.workspace[o] - graph.sharedBytes(o, [](int32_t) { return true; });
+    for (int32_t v : graph.inputs[o])
+      bytes += graph.size[v];
+    for (int32_t v : graph.outputs[o])
+      bytes += graph.size[v];
+    if (bytes > most.bytes)
+      most = {bytes, o, -1};
+  }
+  return most;
+}
+
 /// What single operations touch, and what has to be resident beside it.
 StructuralMinimum leastOfOperations(const RecomputeGraph &graph,
                                     const std::vector<int64_t> &bytes) {
@@ -128,7 +143,7 @@ private:
       sum += graph.preexisting[v] ? 0 : graph.size[v];
     for (int32_t v : graph.outputs[o])
       sum += graph.size[v];
-    return sum;
+    return sum - graph.sharedBytes(o, [](int32_t) { return true; });
   }
 
   const RecomputeGraph &graph;
@@ -140,7 +155,9 @@ private:
 
 } // namespace
 
-StructuralMinimum structuralMinimum(const RecomputeGraph &graph) {
+StructuralMinimum structuralMinimum(const RecomputeGraph &graph, bool backwardInOrder) {
+  if (!backwardInOrder)
+    return mostTouched(graph);
   std::vector<int64_t> bytes = unavoidableBytes(graph);
   StructuralMinimum most = leastOfOperations(graph, bytes);
   LeastPeaks peaks(graph, bytes);

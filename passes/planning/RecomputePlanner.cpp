@@ -92,7 +92,7 @@ double RecomputePlanner::worthOf(int32_t value) {
   while (!stack.empty()) {
     int32_t o = graph.producer[stack.back()];
     stack.pop_back();
-    us += graph.cost[o];
+    us += graph.again[o];
     for (int32_t u : graph.inputs[o]) {
       int32_t p = graph.producer[u];
       if (p < 0 || !again[p])

@@ -81,13 +81,13 @@ ScheduleCost ScheduleSimulator::simulate(const std::vector<int32_t> &order) {
       dead[i] = 1;
       continue;
     }
-    cost.timeUs += graph.cost[o];
     int64_t unread = 0, written = 0;
     for (int32_t v : graph.outputs[o]) {
       (alive[v] ? written : unread) += graph.size[v];
       alive[v] = 0;
     }
     int64_t during = level + unread + graph.workspace[o];
+    during -= graph.sharedBytes(o, [&](int32_t v) { return !alive[v]; });
     level -= written;
     for (int32_t v : graph.inputs[o])
       if (!alive[v]) {
@@ -100,6 +100,9 @@ ScheduleCost ScheduleSimulator::simulate(const std::vector<int32_t> &order) {
       peakRun = int64_t(i);
     }
   }
+  cost.timeUs = graph.onceUs;
+  for (int32_t o = 0; o < graph.firstBackward; ++o)
+    cost.timeUs += graph.again[o] * double(runs[o] - 1);
   return cost;
 }
 

@@ -58,17 +58,22 @@ int64_t sweepPeak(const StepFacts &facts, const std::vector<Execution> &schedule
     if (facts.problem.values[v].preexisting)
       begin(int32_t(v), 0, -1);
   int64_t count = int64_t(schedule.size());
+  std::vector<std::vector<std::pair<int64_t, int64_t>>> pairs(count); // instances
   for (int64_t i = 0; i < count; ++i) {
     const auto &op = facts.problem.ops[schedule[i].op];
     for (int32_t v : op.inputs)
       instances[latest[v]].end = i;
+    for (auto [in, out] : op.inPlace)
+      pairs[i].push_back({latest[in], 0});
     for (int32_t v : op.outputs)
       begin(v, i, i);
+    for (size_t p = 0; p < pairs[i].size(); ++p)
+      pairs[i][p].second = latest[op.inPlace[p].second];
   }
   for (size_t v = 0; v < facts.writer.size(); ++v)
     if (facts.problem.values[v].liveAtEnd)
-      instances[latest[v]].end = count - 1;
-  std::vector<int64_t> change(count + 1, 0);
+      instances[latest[v]].end = count; // behind the last run
+  std::vector<int64_t> change(count + 2, 0);
   for (const Instance &instance : instances)
     if (instance.end >= instance.begin) {
       change[instance.begin] += facts.bytes(instance.value);
@@ -77,7 +82,12 @@ int64_t sweepPeak(const StepFacts &facts, const std::vector<Execution> &schedule
   int64_t level = 0, peak = 0;
   for (int64_t i = 0; i < count; ++i) {
     level += change[i];
-    peak = std::max(peak, level + facts.workspace(schedule[i].op));
+    int64_t shared = 0;
+    for (auto [in, out] : pairs[i])
+      if (instances[in].end == i)
+        shared +=
+            std::min(facts.bytes(instances[in].value), facts.bytes(instances[out].value));
+    peak = std::max(peak, level + facts.workspace(schedule[i].op) - shared);
   }
   return peak;
 }
@@ -93,7 +103,7 @@ std::string checkSchedule(const RecomputeProblem &problem,
     return wrong;
   double us = 0;
   for (const Execution &run : solution.schedule)
-    us += problem.ops[run.op].costUs;
+    us += problem.ops[run.op].timeUs(run.again);
   if (std::abs(us - solution.timeUs) > 1e-9 * (1 + us))
     return "the time is stated as " + std::to_string(solution.timeUs) + ", found " +
            std::to_string(us);

@@ -4,7 +4,7 @@
 #include <limits>
 #include <queue>
 #include <set>
-#include <tuple>
+#include <utility>
 
 namespace sluice::testing {
 namespace {
@@ -64,8 +64,9 @@ public:
     while (dropDeadRun()) {
     }
     double us = 0;
+    std::set<int32_t> hasRun;
     for (int32_t o : order)
-      us += step.problem.ops[o].costUs;
+      us += step.problem.ops[o].timeUs(!hasRun.insert(o).second);
     return {peak(), us};
   }
 
@@ -131,6 +132,9 @@ private:
       int64_t level = step.round(op.workspaceBytes);
       for (int32_t v : live)
         level += step.bytes(v);
+      for (auto [in, out] : op.inPlace)
+        if (!isRead(i, in))
+          level -= std::min(step.bytes(in), step.bytes(out));
       most = std::max(most, level);
     }
     return most;
@@ -164,9 +168,9 @@ std::map<int64_t, double> timesOfAllChoices(const RecomputeProblem &problem) {
 
 double exactTime(const RecomputeProblem &problem, int64_t budgetBytes) {
   SmallStep step(problem);
-  using State = std::tuple<uint32_t, uint32_t, int32_t>; // resident, run, next backward
+  using State = std::pair<uint32_t, uint32_t>; // resident, run
   int32_t ops = int32_t(problem.ops.size());
-  uint32_t start = 0, ends = 0, all = (1u << step.first) - 1;
+  uint32_t start = 0, ends = 0, all = (1u << ops) - 1;
   for (int32_t v = 0; v < int32_t(step.writer.size()); ++v) {
     start |= step.writer[v] < 0 ? 1u << v : 0;
     ends |= problem.values[v].liveAtEnd ? 1u << v : 0;
@@ -182,35 +186,51 @@ double exactTime(const RecomputeProblem &problem, int64_t budgetBytes) {
     at->second = us;
     queue.push({us, state});
   };
-  offer(0, {start, 0, step.first});
+  auto mayRun = [&](int32_t o, uint32_t run) {
+    bool hasRun = run >> o & 1, forward = o < step.first;
+    if (forward || hasRun)
+      return !hasRun || (forward && step.mayRunAgain(o));
+    uint32_t earlier = ((1u << o) - 1) & ~((1u << step.first) - 1);
+    return !problem.backwardInOrder || (run & earlier) == earlier;
+  };
+  auto bytesOf = [&](uint32_t values) {
+    int64_t level = 0;
+    for (int32_t v = 0; v < int32_t(step.writer.size()); ++v)
+      level += values >> v & 1 ? step.bytes(v) : 0;
+    return level;
+  };
+  offer(0, {start, 0});
   while (!queue.empty()) {
     auto [us, state] = queue.top();
     queue.pop();
     if (distance[state] < us)
       continue;
-    auto [resident, run, next] = state;
-    if (next == ops && run == all && (resident & ends) == ends)
+    auto [resident, run] = state;
+    if (run == all && (resident & ends) == ends)
       return us;
     for (int32_t v = 0; v < int32_t(step.writer.size()); ++v)
       if (resident >> v & 1)
-        offer(us, {resident & ~(1u << v), run, next});
+        offer(us, {resident & ~(1u << v), run});
     for (int32_t o = 0; o < ops; ++o) {
-      bool forward = o < step.first;
-      if (forward ? (run >> o & 1) && !step.mayRunAgain(o) : o != next)
-        continue;
       const auto &op = problem.ops[o];
-      uint32_t after = resident, missing = 0;
+      bool again = run >> o & 1;
+      uint32_t during = resident, missing = 0;
       for (int32_t v : op.inputs)
         missing |= ~resident & 1u << v;
+      if (again)
+        for (int32_t v : op.optionalInputs)
+          missing &= ~(1u << v);
       for (int32_t v : op.outputs)
-        after |= 1u << v;
-      int64_t level = step.round(op.workspaceBytes);
-      for (int32_t v = 0; v < int32_t(step.writer.size()); ++v)
-        level += after >> v & 1 ? step.bytes(v) : 0;
-      if (missing || level > budgetBytes)
+        during |= 1u << v;
+      if (missing || !mayRun(o, run))
         continue;
-      offer(us + op.costUs,
-            {after, forward ? run | 1u << o : run, forward ? next : next + 1});
+      int64_t level = step.round(op.workspaceBytes) + bytesOf(during);
+      double after = us + op.timeUs(again);
+      if (level <= budgetBytes)
+        offer(after, {during, run | 1u << o});
+      for (auto [in, out] : op.inPlace) // at most one pair in these steps
+        if (level - std::min(step.bytes(in), step.bytes(out)) <= budgetBytes)
+          offer(after, {during & ~(1u << in), run | 1u << o});
     }
   }
   return std::numeric_limits<double>::infinity();

@@ -120,6 +120,24 @@ TEST(RecomputeFrontier, LiesBetweenTheBoundAndTheTrueOptimum) {
   }
 }
 
+TEST(RecomputeFrontier, BoundsStepsWhoseBackwardPartMayBeMoved) {
+  int32_t above = 0;
+  for (uint32_t seed = 0; seed < 120; ++seed) {
+    RecomputeProblem problem = randomStep(seed, 5 + int32_t(seed % 4));
+    problem.backwardInOrder = false;
+    Frontier frontier = Frontier::build(problem);
+    int64_t most = frontier.members().back().peakBytes;
+    for (int64_t budget : {most, most * 3 / 4, most * 3 / 5, most / 2, most / 3}) {
+      double exact = exactTime(problem, budget);
+      RecomputeCertificate proof = frontier.certificate(budget);
+      ASSERT_EQ(checkCertificate(problem, proof), "") << seed;
+      EXPECT_LE(proof.boundUs, exact + 1e-6) << seed << " " << budget;
+      above += proof.boundUs > frontier.members().back().timeUs;
+    }
+  }
+  EXPECT_GT(above, 30) << "bounds that say more than that everything runs";
+}
+
 class Decoder : public ::testing::TestWithParam<DecoderShape> {};
 
 TEST_P(Decoder, IsWithinOnePercentOfTheBound) {

@@ -239,6 +239,23 @@ RecomputeProblem mobilenetStep(int64_t batch) {
   return net.classify(x);
 }
 
+/// What odd seeds have: results over inputs, cheaper further runs with fewer inputs.
+static void addDetails(RecomputeProblem &problem, uint32_t seed) {
+  if (seed % 2 == 0)
+    return;
+  std::mt19937 random(seed + 1000000);
+  auto below = [&](size_t n) { return size_t(random() % uint32_t(n)); };
+  for (auto &op : problem.ops) {
+    int32_t in = op.inputs[below(op.inputs.size())];
+    if (below(2) && !problem.values[in].preexisting)
+      op.inPlace.push_back({in, op.outputs[below(op.outputs.size())]});
+    if (below(2))
+      op.againUs = double(below(10));
+    if (below(4) == 0)
+      op.optionalInputs.push_back(op.inputs[below(op.inputs.size())]);
+  }
+}
+
 RecomputeProblem randomStep(uint32_t seed, int32_t ops) {
   std::mt19937 random(seed);
   auto below = [&](int32_t n) { return int32_t(random() % uint32_t(n)); };
@@ -269,6 +286,7 @@ RecomputeProblem randomStep(uint32_t seed, int32_t ops) {
     values.insert(values.end(), op.outputs.begin(), op.outputs.end());
     problem.ops.push_back(op);
   }
+  addDetails(problem, seed);
   return problem;
 }
 
