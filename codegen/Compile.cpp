@@ -60,6 +60,9 @@ Status buildPlan(ModuleOp module, const CompileOptions &options,
                  std::optional<BudgetChoice> &choice) {
   if (options.stopAfter == CompileStage::Model)
     return Status::success();
+  if (options.redZoneBytes > 0)
+    module->setAttr("plan.red_zone",
+                    Builder(module).getI64IntegerAttr(options.redZoneBytes));
   // The passes refer to the spec.
   TrainingSpec spec = withThreads(options.spec);
   Status status =

@@ -25,6 +25,7 @@ struct CompileOptions {
   CompileStage stopAfter = CompileStage::Code;
   bool fuse = true; // false: one operation a region, for tests
   std::vector<std::string> levels = {"x86-64-v3", "x86-64-v4"};
+  int64_t redZoneBytes = 0; // around every buffer, for tests of law 1
 };
 
 /// The keys of `sluice compile --json`.

@@ -1,6 +1,8 @@
 // PlanMemory: live ranges from the order of the launches, results that take the bytes of
 // an operand, and an offset for every buffer of the step reservation by
-// planning/MemoryPlanner. Last, since a move of a launch changes live ranges.
+// planning/MemoryPlanner. Last, since a move of a launch changes live ranges. With
+// `plan.red_zone` on the module, every buffer lies between two zones of so many bytes
+// that no launch may touch: how tests see what a kernel writes beside its buffers.
 
 #include "passes/Passes.h"
 #include "passes/PlanLaunches.h"
@@ -98,7 +100,8 @@ private:
 
 class MemoryPlacement {
 public:
-  explicit MemoryPlacement(plan::ProgramOp program) : program(program) {
+  explicit MemoryPlacement(plan::ProgramOp program)
+      : program(program), redZone(plan::redZoneOf(program)) {
     LiveRanges ranges = liveRanges(program);
     for (auto buffer :
          llvm::make_early_inc_range(program.getBody().front().getOps<plan::BufferOp>())) {
@@ -110,7 +113,8 @@ public:
       if (range.empty())
         range = {0, 0}; // of no bytes, or only in slices that nothing uses
       buffers.push_back(buffer);
-      problem.buffers.push_back({range.first, range.last + 1, int64_t(buffer.getSize())});
+      problem.buffers.push_back(
+          {range.first, range.last + 1, int64_t(buffer.getSize()) + 2 * redZone});
     }
   }
 
@@ -124,6 +128,8 @@ public:
       buffer.setOffsetAttr(builder.getI64IntegerAttr(solution.offsets[i]));
       buffer.setFirstAttr(builder.getI64IntegerAttr(range.begin));
       buffer.setLastAttr(builder.getI64IntegerAttr(range.end - 1));
+      if (redZone > 0)
+        widen(buffer);
     }
     program.setStepBytes(solution.peakBytes);
     program.setBoundBytes(solution.lowerBoundBytes);
@@ -132,6 +138,16 @@ public:
   }
 
 private:
+  void widen(plan::BufferOp buffer) {
+    OpBuilder builder(program.getContext());
+    builder.setInsertionPointAfter(buffer);
+    int64_t size = buffer.getSize();
+    auto inside =
+        builder.create<plan::SliceOp>(buffer.getLoc(), buffer.getBuffer(), redZone, size);
+    buffer.getBuffer().replaceAllUsesExcept(inside, inside);
+    buffer.setSize(size + 2 * redZone);
+  }
+
   /// Bytes by category at the first instant at which most bytes are live.
   DictionaryAttr peakByCategory(Builder &builder) {
     int64_t peakInstant = 0, peak = -1;
@@ -161,6 +177,7 @@ private:
   }
 
   plan::ProgramOp program;
+  int64_t redZone;
   std::vector<plan::BufferOp> buffers;
   PlacementProblem problem;
 };

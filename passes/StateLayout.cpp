@@ -135,10 +135,10 @@ bool isTrained(ModuleOp module) {
 
 void layOutState(ModuleOp module) {
   auto builder = OpBuilder::atBlockBegin(module.getBody());
-  int64_t offset = 0;
+  int64_t redZone = plan::redZoneOf(module), offset = redZone;
   for (const Entry &entry : sortedEntries(module)) {
     plan::StateOp state = createState(entry, offset, builder);
-    offset = llvm::alignTo(offset + int64_t(state.getSize()), lineBytes);
+    offset = llvm::alignTo(offset + int64_t(state.getSize()), lineBytes) + redZone;
     graph::ParameterOp(entry.op).erase();
     builder.setInsertionPointAfter(state);
   }

@@ -123,6 +123,8 @@ void Executor::runLaunches(int worker) {
   for (size_t i = 0; i < launches.size(); ++i) {
     const Launch &launch = launches[i];
     bool works = launch.parallel || worker == 0;
+    if (hook)
+      callHook(i, true, worker);
     uint64_t beginNs = trace && works ? nowNs() : 0;
     if (launch.parallel)
       runShared(launch, parallelIndex++, worker);
@@ -131,15 +133,28 @@ void Executor::runLaunches(int worker) {
         runChunk(launch, chunk, 0);
     if (trace && works)
       trace->record(worker, {programIndex, static_cast<uint32_t>(i), beginNs, nowNs()});
+    if (hook)
+      callHook(i, false, worker);
     if (launch.barrierAfter)
       team->barrier();
   }
 }
 
-void Executor::run(ThreadTeam &runTeam, TraceRing *runTrace) {
+void Executor::callHook(size_t launch, bool isBefore, int worker) {
+  bool inTeam = !parallelLaunches.empty();
+  if (inTeam)
+    team->barrier();
+  if (worker == 0)
+    (*hook)(programIndex, static_cast<uint32_t>(launch), isBefore);
+  if (inTeam)
+    team->barrier();
+}
+
+void Executor::run(ThreadTeam &runTeam, TraceRing *runTrace, const LaunchHook *runHook) {
   FloatMode mode;
   team = &runTeam;
   trace = runTrace;
+  hook = runHook && *runHook ? runHook : nullptr;
   if (parallelLaunches.empty()) {
     runLaunches(0); // no barrier inside, so nobody else is needed
     return;

@@ -8,10 +8,15 @@
 #include "runtime/Trace.h"
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <vector>
 
 namespace sluice {
+
+/// Called on worker 0, all others waiting, before (true) and after every launch, with the
+/// indices of program and launch in the plan.
+using LaunchHook = std::function<void(uint32_t, uint32_t, bool)>;
 
 class Executor {
 public:
@@ -20,8 +25,8 @@ public:
   Executor(const Plan &plan, uint32_t program, const KernelTable &kernels,
            uint8_t *stateBase, uint8_t *stepBase, int threads);
 
-  /// `trace` may be null.
-  void run(ThreadTeam &team, TraceRing *trace);
+  /// `trace` may be null, `hook` null or empty.
+  void run(ThreadTeam &team, TraceRing *trace, const LaunchHook *hook = nullptr);
 
 private:
   struct Operand {
@@ -56,6 +61,7 @@ private:
                 uint8_t *stepBase);
   void openShare(int worker, size_t parallelIndex);
   void runLaunches(int worker);
+  void callHook(size_t launch, bool isBefore, int worker);
   void runShared(const Launch &launch, size_t parallelIndex, int worker);
   void runChunk(const Launch &launch, int64_t chunk, int worker);
 
@@ -71,6 +77,7 @@ private:
   std::vector<Scratch> scratch;    // per worker
   ThreadTeam *team = nullptr;
   TraceRing *trace = nullptr;
+  const LaunchHook *hook = nullptr; // null in all but tests
 };
 
 } // namespace sluice

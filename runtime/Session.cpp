@@ -171,7 +171,7 @@ void Session::writeControls(int64_t firstSample, int64_t valid) {
 void Session::execute(LoadedProgram &loaded, int64_t valid) {
   if (options.aroundProgram)
     options.aroundProgram(true);
-  loaded.executor->run(*team, ring.get());
+  loaded.executor->run(*team, ring.get(), &options.aroundLaunch);
   if (options.aroundProgram)
     options.aroundProgram(false);
   lastProgram = &loaded;

@@ -38,6 +38,7 @@ struct SessionOptions {
   size_t traceEvents = 0; // per worker; 0: no trace
   /// Called with true before and with false after every program, on the caller's thread.
   std::function<void(bool)> aroundProgram;
+  LaunchHook aroundLaunch;
 };
 
 struct StepResult {

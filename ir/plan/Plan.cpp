@@ -43,6 +43,12 @@ int64_t sluice::plan::tensorBytes(Type type) {
   return tensor.getNumElements() * elementBytes(tensor.getElementType());
 }
 
+int64_t sluice::plan::redZoneOf(Operation *op) {
+  auto module = isa<ModuleOp>(op) ? cast<ModuleOp>(op) : op->getParentOfType<ModuleOp>();
+  auto bytes = module ? module->getAttrOfType<IntegerAttr>("plan.red_zone") : nullptr;
+  return bytes ? bytes.getInt() : 0;
+}
+
 BufferRange sluice::plan::rangeOf(Value buffer) {
   BufferRange range;
   bool sized = false;

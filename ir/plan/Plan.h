@@ -33,6 +33,10 @@ struct BufferRange {
 /// Follows slices to the root. The state's size is looked up from `user`'s module.
 BufferRange rangeOf(mlir::Value buffer);
 
+/// Bytes of `plan.red_zone` on the module around `op`: left untouched before and behind
+/// every buffer of the step, and between the tensors of the state. 0 but in tests.
+int64_t redZoneOf(mlir::Operation *op);
+
 /// Bytes of one element in memory: i1 takes one byte. 0 for types that no plan stores.
 int64_t elementBytes(mlir::Type elementType);
 /// Bytes of a tensor without padding.
