@@ -1,6 +1,7 @@
 #include "kernels/Catalog.h"
 
 #include "kernels/ConvExtents.h"
+#include "kernels/CtcExtents.h"
 #include "kernels/GemmExtents.h"
 #include "kernels/MoveExtents.h"
 #include "kernels/Params.h"
@@ -44,6 +45,10 @@ constexpr Entry kEntries[] = {
      paramCount<ConvWeightGradParams>, extent::describeConvWeightGrad},
     {"copy_strided", SLUICE_BOTH(copyStrided), paramCount<CopyParams>,
      extent::describeCopy},
+    {"ctc_loss_f32", SLUICE_BOTH(ctcLoss), paramCount<CtcParams>,
+     extent::describeCtcLoss},
+    {"ctc_loss_grad_f32", SLUICE_BOTH(ctcLossGrad), paramCount<CtcParams>,
+     extent::describeCtcLossGrad},
     {"cumsum_f32", SLUICE_BOTH(cumsum), paramCount<CumsumParams>, extent::describeCumsum},
     {"cumsum_i64", SLUICE_BOTH(cumsumI64), paramCount<CumsumParams>,
      extent::describeCumsumI64},
@@ -73,6 +78,12 @@ constexpr Entry kEntries[] = {
     {"scatter_elements", SLUICE_BOTH(scatterElements), paramCount<ScatterElementsParams>,
      extent::describeScatterElements},
     {"scatter_elements_add_f32", SLUICE_BOTH(scatterElementsAdd),
+     paramCount<ScatterElementsParams>, extent::describeScatterElementsAdd},
+    {"scatter_elements_max_f32", SLUICE_BOTH(scatterElementsMax),
+     paramCount<ScatterElementsParams>, extent::describeScatterElementsAdd},
+    {"scatter_elements_min_f32", SLUICE_BOTH(scatterElementsMin),
+     paramCount<ScatterElementsParams>, extent::describeScatterElementsAdd},
+    {"scatter_elements_mul_f32", SLUICE_BOTH(scatterElementsMul),
      paramCount<ScatterElementsParams>, extent::describeScatterElementsAdd},
     {"sum_slices_f32", SLUICE_LEVELS(sumSlices), paramCount<SumSlicesParams>,
      extent::describeSumSlices},

@@ -60,8 +60,8 @@ struct ScatterAddParams {
   int64_t unitCols = 0;
 };
 
-/// scatter_elements, scatter_elements_add_f32: indices, updates, y. y already holds the
-/// data (copy it first); indices and updates contiguous of shape `dims`; y has strides
+/// scatter_elements, scatter_elements_{add,max,min,mul}_f32: indices, updates, y. y already
+/// holds the data (copy it first); indices and updates contiguous of shape `dims`; y has strides
 /// yStride and `axisSize` elements along `axis`. Along the axis in order, the last write
 /// wins. Units: lines along the axis (product of the other dims).
 struct ScatterElementsParams {

@@ -4,6 +4,7 @@
 // workspaces follow from shapes, never from the number of threads.
 
 #include "kernels/ConvParams.h"
+#include "kernels/CtcParams.h"
 #include "kernels/GemmParams.h"
 #include "kernels/MoveParams.h"
 #include "kernels/PoolParams.h"

@@ -61,7 +61,28 @@ SLUICE_INLINE void contiguous(const int64_t *dims, int64_t *strides) {
   }
 }
 
-template <bool Add, typename T>
+struct Replace {
+  template <typename T> T operator()(T, T update) const { return update; }
+};
+struct Add {
+  float operator()(float y, float update) const { return y + update; }
+};
+struct Multiply {
+  float operator()(float y, float update) const { return y * update; }
+};
+/// NaN is kept.
+struct Larger {
+  float operator()(float y, float update) const {
+    return y > update || y != y ? y : update;
+  }
+};
+struct Smaller {
+  float operator()(float y, float update) const {
+    return y < update || y != y ? y : update;
+  }
+};
+
+template <typename Combine, typename T>
 void scatterLines(const ScatterElementsParams &p, const Indices &indices,
                   const T *updates, T *y, int64_t begin, int64_t end) {
   int64_t dims[kMaxRank], strides[kMaxRank];
@@ -78,7 +99,7 @@ void scatterLines(const ScatterElementsParams &p, const Indices &indices,
       if (i < 0)
         continue;
       T &target = y[to + i * p.yStride[p.axis]];
-      target = Add ? T(target + updates[from]) : updates[from];
+      target = Combine{}(target, updates[from]);
     }
   }
 }
@@ -160,17 +181,34 @@ void scatterElements(void *const *buffers, const int64_t *params, int64_t begin,
   auto p = readParams<ScatterElementsParams>(params);
   Indices indices{buffers[0], p.indexBytes, p.axisSize};
   bySize(p.elementBytes, [&]<typename T>(T) {
-    scatterLines<false>(p, indices, static_cast<const T *>(buffers[1]),
+    scatterLines<Replace>(p, indices, static_cast<const T *>(buffers[1]),
                         static_cast<T *>(buffers[2]), begin, end);
   });
 }
 
-void scatterElementsAdd(void *const *buffers, const int64_t *params, int64_t begin,
-                        int64_t end, int64_t) {
+template <typename Combine>
+static void scatterFloats(void *const *buffers, const int64_t *params, int64_t begin,
+                          int64_t end) {
   auto p = readParams<ScatterElementsParams>(params);
   Indices indices{buffers[0], p.indexBytes, p.axisSize};
-  scatterLines<true>(p, indices, static_cast<const float *>(buffers[1]),
-                     static_cast<float *>(buffers[2]), begin, end);
+  scatterLines<Combine>(p, indices, static_cast<const float *>(buffers[1]),
+                        static_cast<float *>(buffers[2]), begin, end);
+}
+void scatterElementsAdd(void *const *buffers, const int64_t *params, int64_t begin,
+                        int64_t end, int64_t) {
+  scatterFloats<Add>(buffers, params, begin, end);
+}
+void scatterElementsMul(void *const *buffers, const int64_t *params, int64_t begin,
+                        int64_t end, int64_t) {
+  scatterFloats<Multiply>(buffers, params, begin, end);
+}
+void scatterElementsMax(void *const *buffers, const int64_t *params, int64_t begin,
+                        int64_t end, int64_t) {
+  scatterFloats<Larger>(buffers, params, begin, end);
+}
+void scatterElementsMin(void *const *buffers, const int64_t *params, int64_t begin,
+                        int64_t end, int64_t) {
+  scatterFloats<Smaller>(buffers, params, begin, end);
 }
 
 } // namespace sluice::SLUICE_LEVEL

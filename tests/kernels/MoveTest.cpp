@@ -231,10 +231,20 @@ TEST(GatherElements, AlongEveryAxis) {
     }
 }
 
-TEST(ScatterElements, LastWriteWinsAndAddsKeepOrder) {
+float combine(const std::string &reduction, float y, float update) {
+  if (reduction == "_add_f32")
+    return y + update;
+  if (reduction == "_mul_f32")
+    return y * update;
+  if (reduction.empty())
+    return update;
+  return reduction == "_max_f32" ? std::max(y, update) : std::min(y, update);
+}
+
+TEST(ScatterElements, LastWriteWinsAndReductionsKeepOrder) {
   std::mt19937 rng(9);
   for (const auto &c : kElementCases)
-    for (bool add : {false, true}) {
+    for (std::string reduction : {"", "_add_f32", "_mul_f32", "_max_f32", "_min_f32"}) {
       ScatterElementsParams p;
       p.axis = kMaxRank - int64_t(c.data.size()) + c.axis;
       p.axisSize = c.data[c.axis];
@@ -250,11 +260,11 @@ TEST(ScatterElements, LastWriteWinsAndAddsKeepOrder) {
         i[c.axis] = resolve(indices[n], p.axisSize);
         if (i[c.axis] >= 0) {
           float &to = expected[dot(i, strides)];
-          to = add ? to + updates[n] : updates[n];
+          to = combine(reduction, to, updates[n]);
         }
         ++n;
       });
-      auto after = runEverywhere({add ? "scatter_elements_add_f32" : "scatter_elements",
+      auto after = runEverywhere({"scatter_elements" + reduction,
                                   packParams(p),
                                   scatterElementsUnits(p),
                                   {toBytes(indices), toBytes(updates), toBytes(y)}});
