@@ -77,7 +77,7 @@ plan.program @step {
 
 // -----
 
-// expected-error @+1 {{'plan.program' op has 0 queues, expected 1}}
+// expected-error @+1 {{'plan.program' op has 0 queues, expected 'compute' and at most one 'copy'}}
 plan.program @step {
 }
 
