@@ -142,8 +142,8 @@ private:
     OpBuilder builder(program.getContext());
     builder.setInsertionPointAfter(buffer);
     int64_t size = buffer.getSize();
-    auto inside =
-        builder.create<plan::SliceOp>(buffer.getLoc(), buffer.getBuffer(), redZone, size);
+    auto inside = builder.create<plan::SliceOp>(
+        buffer.getLoc(), buffer.getBuffer().getType(), buffer.getBuffer(), redZone, size);
     buffer.getBuffer().replaceAllUsesExcept(inside, inside);
     buffer.setSize(size + 2 * redZone);
   }
