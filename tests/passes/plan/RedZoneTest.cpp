@@ -1,0 +1,291 @@
+// Law 1 from outside: in real training steps no launch touches a byte between the buffers
+// of the arena. The plans are compiled with red zones between all buffers.
+
+#include "frontend/OnnxImporter.h"
+#include "runtime/Checksum.h"
+#include "runtime/PlanFile.h"
+#include "tests/passes/plan/PlanFixture.h"
+#include "tests/passes/plan/ZoneWatch.h"
+#include "tests/passes/train/Models.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+constexpr int64_t zoneBytes = 64;
+
+CompileOptions zoned(const std::string &optimizer = "adamw") {
+  CompileOptions options;
+  options.spec.loss.kind = "cross_entropy";
+  options.spec.loss.logits = "logits";
+  options.spec.optimizer = optimizerDefaults(optimizer);
+  options.spec.clip = {"global_norm", 1};
+  options.spec.threads = 2;
+  options.redZoneBytes = zoneBytes;
+  return options;
+}
+
+/// `model`: the text of a module, or the name of an ONNX file of tests/models.
+Compiled compiled(const std::string &model, const CompileOptions &options) {
+  if (!model.ends_with(".onnx"))
+    return compileText(model, options);
+  Compiled result;
+  ImportReport report;
+  auto module = importOnnx(graph::context(), SLUICE_TEST_MODELS "/" + model,
+                           ImportOptions::from(options.spec), report);
+  if (failed(module))
+    result.status = Status::refused("the import failed");
+  else
+    result.status = compileModule(**module, options, result.report);
+  return result;
+}
+
+/// Layers of 16 on 256 rows, then logits [256, 4]: activations outweigh the state.
+std::string geluLayers(int count) {
+  std::string dims = "{lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = "
+                     "array<i64: 1>, rhs_contract = array<i64: 1>}";
+  std::string symbols, body, x = "%x";
+  for (int i = 0; i <= count; ++i) {
+    std::string k = std::to_string(i), rows = i < count ? "16" : "4";
+    std::string weight = "tensor<" + rows + "x16xf32>",
+                y = "tensor<256x" + rows + "xf32>";
+    symbols += "graph.parameter @\"param/w" + k + "\" : " + weight + " \"parameter\"\n";
+    body += "%w" + k + " = graph.read @\"param/w" + k + "\" : " + weight + "\n%y" + k +
+            " = graph.contract " + x + ", %w" + k + " " + dims +
+            " : (tensor<256x16xf32>, " + weight + ") -> " + y + "\n";
+    x = "%y" + k;
+    if (i == count)
+      break;
+    body += "%a" + k + " = graph.gelu " + x + " : (" + y + ") -> " + y + "\n";
+    x = "%a" + k;
+  }
+  return symbols +
+         "func.func @forward(%x: tensor<256x16xf32> {graph.name = \"x\"}) -> "
+         "(tensor<256x4xf32> {graph.name = \"logits\"}) {\n" +
+         body + "return " + x + " : tensor<256x4xf32>\n}\n";
+}
+
+/// Runs every program of a plan and reports what was damaged.
+class WatchedRun {
+public:
+  WatchedRun(PlanPtr plan, const std::string &weights)
+      : plan(plan), weights(weights), state(plan->memory().stateBytes + 64),
+        step(plan->memory().stepBytes + 64),
+        watch(*plan, zoneBytes, aligned(state), aligned(step)) {}
+
+  /// `observe` is called around launches too.
+  void run(const LaunchHook &observe = {}) {
+    SessionOptions options;
+    options.weightsPath = weights;
+    options.stepPattern = ZoneWatch::pattern;
+    options.state = {aligned(state), plan->memory().stateBytes};
+    options.step = {aligned(step), plan->memory().stepBytes};
+    options.aroundLaunch = [&](uint32_t program, uint32_t launch, bool isBefore) {
+      watch.launch(program, launch, isBefore);
+      if (observe)
+        observe(program, launch, isBefore);
+    };
+    auto created = Session::create(plan, options);
+    ASSERT_TRUE(created.ok()) << created.status().message;
+    Session &session = **created;
+    std::string training = plan->accumulate() > 1 ? "micro" : "step";
+    StepResult result;
+    for (int64_t k = 0; k < 3; ++k)
+      ASSERT_TRUE(session.step(batch(training, k), result).ok());
+    ASSERT_TRUE(session.eval(batch("eval", 0), result).ok());
+    ASSERT_TRUE(session.infer(batch("infer", 0)).ok());
+  }
+
+  const uint8_t *base(fbs::Space space) {
+    return aligned(space == fbs::Space::state ? state : step);
+  }
+
+private:
+  static uint8_t *aligned(std::vector<uint8_t> &bytes) {
+    auto address = reinterpret_cast<uintptr_t>(bytes.data());
+    return bytes.data() + (64 - address % 64) % 64;
+  }
+
+  const Batch &batch(const std::string &program, int64_t k) {
+    Values inputs = inputsOf(*plan, program, 30 + k);
+    storage.clear();
+    next = {};
+    for (const InputSpec &input : plan->inputs(program))
+      storage.push_back(Running::bytesOf(inputs.at(input.name), input.dtype));
+    for (const std::string &bytes : storage)
+      next.data.push_back(bytes.data());
+    next.count = plan->batch();
+    next.firstSample = k * plan->batch();
+    return next;
+  }
+
+  PlanPtr plan;
+  std::string weights;
+  std::vector<uint8_t> state, step;
+  std::vector<std::string> storage;
+  Batch next;
+
+public:
+  ZoneWatch watch;
+};
+
+void expectIntact(const std::string &model, CompileOptions options) {
+  PlanFolder folder;
+  options.outPath = folder.file("m.plan");
+  Compiled result = compiled(model, options);
+  ASSERT_TRUE(result.status.ok()) << result.status.message;
+  auto plan = PlanReader::readFile(options.outPath);
+  ASSERT_TRUE(plan.ok()) << plan.status().message;
+  WatchedRun watched(*plan, folder.file("m.safetensors"));
+  ASSERT_NO_FATAL_FAILURE(watched.run());
+  EXPECT_GT(watched.watch.zones, 50);
+  EXPECT_EQ(watched.watch.damage, std::vector<std::string>());
+}
+
+TEST(RedZones, StayIntactInAnMlp) { expectIntact(models::mlp, zoned()); }
+
+TEST(RedZones, StayIntactInACnnWithBatchNormAndDropout) {
+  expectIntact(models::cnn, zoned("sgd"));
+}
+
+TEST(RedZones, StayIntactInAnExportedCnn) { expectIntact("small-cnn.onnx", zoned()); }
+
+TEST(RedZones, StayIntactInADecoder) { expectIntact("small-decoder.onnx", zoned()); }
+
+TEST(RedZones, StayIntactWithAccumulationInTheOrderOfRanks) {
+  CompileOptions options = zoned("lamb");
+  options.spec.accumulate = 3;
+  options.spec.asRanks = 3;
+  expectIntact("small-decoder.onnx", options);
+}
+
+TEST(RedZones, StayIntactWithoutFusion) {
+  CompileOptions options = zoned();
+  options.fuse = false;
+  expectIntact("small-decoder.onnx", options);
+}
+
+/// The smallest budget, which is in the refusal of one byte less.
+TEST(RedZones, StayIntactUnderABudget) {
+  PlanFolder folder;
+  CompileOptions options = zoned();
+  options.outPath = folder.file("m.plan");
+  options.spec.budgetBytes = 1;
+  Compiled refused = compiled(geluLayers(6), options);
+  ASSERT_EQ(refused.status.code, StatusCode::doesNotFit);
+  EXPECT_LT(refused.report.arenaBytes, refused.report.unconstrainedArenaBytes);
+  options.spec.budgetBytes = refused.report.arenaBytes;
+  expectIntact(geluLayers(6), options);
+}
+
+TEST(RedZones, StayIntactWithRecompute) {
+  CompileOptions options = zoned();
+  options.spec.recompute = "every";
+  expectIntact("small-decoder.onnx", options);
+}
+
+/// A buffer as one launch sees it.
+struct Seen {
+  uint32_t program, launch;
+  fbs::Space space;
+  uint64_t offset, size;
+  auto operator<=>(const Seen &) const = default;
+};
+
+class Planted : public testing::Test {
+protected:
+  void SetUp() override {
+    CompileOptions options = zoned();
+    options.outPath = folder.file("m.plan");
+    Compiled result = compiled(models::mlp, options);
+    ASSERT_TRUE(result.status.ok()) << result.status.message;
+    weights = folder.file("m.safetensors");
+    file = readBytes(options.outPath);
+  }
+
+  PlanPtr read() {
+    uint64_t sum = fnv1a(file.data() + planHeaderBytes, file.size() - planHeaderBytes);
+    std::memcpy(file.data() + 24, &sum, sizeof sum);
+    auto plan = PlanReader::readMemory(
+        {reinterpret_cast<const uint8_t *>(file.data()), file.size()});
+    EXPECT_TRUE(plan.ok()) << plan.status().message;
+    return plan.ok() ? *plan : nullptr;
+  }
+
+  /// Buffers and tensors whose last element a launch changes, through an operand that
+  /// ends with them.
+  std::set<Seen> writtenToTheEnd(const PlanPtr &plan) {
+    std::set<std::pair<fbs::Space, uint64_t>> ends;
+    for (const fbs::StateTensor *tensor : *plan->raw().state())
+      ends.insert({fbs::Space::state, tensor->offset() + tensor->size()});
+    for (const fbs::Program *program : *plan->raw().programs())
+      for (uint32_t b = 0; b < sizeOf(program->buffers()); ++b) {
+        const fbs::BufferInfo *buffer = program->buffers()->Get(b);
+        ends.insert({fbs::Space::step, buffer->offset() + buffer->size() - zoneBytes});
+      }
+    WatchedRun watched(plan, weights);
+    std::map<Seen, uint32_t> before;
+    std::set<Seen> found;
+    watched.run([&](uint32_t p, uint32_t l, bool isBefore) {
+      forOperands(plan->raw(), p, l, [&](const fbs::Operand &operand) {
+        Seen seen{p, l, operand.space(), operand.offset(), operand.size()};
+        uint64_t end = seen.offset + seen.size;
+        if (seen.size < 4 || operand.worker_stride() || operand.unit_stride() ||
+            !ends.count({seen.space, end}))
+          return;
+        uint32_t last;
+        std::memcpy(&last, watched.base(seen.space) + end - 4, 4);
+        if (isBefore)
+          before[seen] = last;
+        else if (before[seen] != last)
+          found.insert(seen);
+      });
+    });
+    return found;
+  }
+
+  /// Calls `visit` for every operand of a launch.
+  template <class Visit>
+  static void forOperands(const fbs::Plan &plan, uint32_t program, uint32_t launch,
+                          Visit visit) {
+    for (const fbs::Stage *stage :
+         *plan.programs()->Get(program)->launches()->Get(launch)->stages())
+      for (uint32_t o = 0; o < sizeOf(stage->operands()); ++o)
+        visit(*stage->operands()->Get(o));
+  }
+
+  /// Moves what the launch sees; the buffers stay where they are.
+  void move(const Seen &seen, uint64_t from, uint64_t to) {
+    const fbs::Plan *plan = fbs::GetPlan(file.data() + planHeaderBytes);
+    forOperands(*plan, seen.program, seen.launch, [&](const fbs::Operand &operand) {
+      if (operand.space() == seen.space && operand.offset() == from &&
+          operand.size() == seen.size)
+        const_cast<fbs::Operand &>(operand).mutate_offset(to);
+    });
+  }
+
+  PlanFolder folder;
+  std::string weights, file;
+};
+
+TEST_F(Planted, EveryWriteOneElementTooFarIsSeen) {
+  PlanPtr plan = read();
+  ASSERT_TRUE(plan);
+  std::set<Seen> all = writtenToTheEnd(plan);
+  EXPECT_GT(all.size(), 20u);
+  for (const Seen &seen : all) {
+    move(seen, seen.offset, seen.offset + 4);
+    PlanPtr wrong = read();
+    move(seen, seen.offset + 4, seen.offset);
+    ASSERT_TRUE(wrong);
+    WatchedRun watched(wrong, weights);
+    ASSERT_NO_FATAL_FAILURE(watched.run());
+    EXPECT_FALSE(watched.watch.damage.empty())
+        << "byte " << seen.offset << " of launch " << seen.launch << " of program "
+        << seen.program;
+  }
+}
+
+} // namespace
+} // namespace sluice
