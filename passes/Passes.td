@@ -81,10 +81,12 @@ def BuildEntries : SpecPass<"build-entries", "createBuildEntries"> {
 def VerifyTrain : Pass<"verify-train", "::mlir::ModuleOp"> {
   let summary = "Checks what the train stage promises";
   let description = [{
-    Every symbol read or written exists with the same type, an entry writes a symbol at most once, only @step, @micro and @update write,
+    Every symbol read or written exists with the same type, an entry writes a symbol at most once, only @step, @micro, @close_rank and @update write,
     arguments and results are named, and controls are never written.
   }];
   let constructor = "::sluice::createVerifyTrain()";
+    In the order of several ranks (`accumulate.as_ranks`) @close_rank moves a rank's sum into a binomial tree of sums `sum1/NAME`,
+    `sum2/NAME`, `sum4/NAME`, ... and @update adds what is left.
 }
 
 //===- regions: what will really be materialised --------------------------------------------===//
