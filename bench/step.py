@@ -18,6 +18,9 @@ import time
 import numpy as np
 import torch
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from breakdown import breakdown  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SLUICE = ROOT / "build" / "tools" / "sluice"
 
@@ -87,9 +90,9 @@ def prepare(name, model, inputs, labels, folder, threads):
     return plan, report
 
 
-def run_sluice(plan, folder, steps):
+def run_sluice(plan, folder, steps, *more):
     command = [SLUICE, "train", plan, "--data", f"x=npy:{folder / 'x.npy'}", "--data", f"labels=npy:{folder / 'y.npy'}",
-               "--steps", str(steps), "--no-shuffle", "--json"]
+               "--steps", str(steps), "--no-shuffle", "--json", *more]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
@@ -139,7 +142,9 @@ def measure(case, rounds, threads, folder):
         ours.append(out["step_us_median"])
         for name, peer in peers.items():
             theirs[name].append(statistics.median(peer.step() for _ in range(steps)))
-    return report, out, ours, theirs
+    trace = folder / "trace.json"
+    run_sluice(plan, folder, max(5, steps // 4), "--trace", trace)
+    return report, breakdown(trace), ours, theirs
 
 
 def cpu_name():
@@ -155,6 +160,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out")
+    parser.add_argument("--no-profile", action="store_true", help="leave out where the time goes")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
@@ -163,12 +169,14 @@ def main():
     print(f"{'case':22} {'sluice ms':>10} {'eager ms':>10} {'ratio':>6} {'compile ms':>10} {'ratio':>6} {'arena MiB':>10} {'eager MiB':>10}")
     for case in arguments.cases:
         with tempfile.TemporaryDirectory() as folder:
-            report, _, ours, theirs = measure(case, arguments.rounds, arguments.threads, pathlib.Path(folder))
+            report, profile, ours, theirs = measure(case, arguments.rounds, arguments.threads, pathlib.Path(folder))
         us = statistics.median(ours)
         peer_us = {name: statistics.median(values) for name, values in theirs.items()}
         peak = torch_peak(case, arguments.threads)
         print(f"{case:22} {us / 1e3:10.2f} {peer_us['eager'] / 1e3:10.2f} {peer_us['eager'] / us:6.2f} "
               f"{peer_us['torch.compile'] / 1e3:10.2f} {peer_us['torch.compile'] / us:6.2f} {report['arena_bytes'] / 2**20:10.1f} {peak / 2**20:10.1f}", flush=True)
+        if not arguments.no_profile:
+            print("\n".join(profile), flush=True)
         if not arguments.out:
             continue
         common = {"bench": "step", "case": case + "-f32", "peer_version": torch.__version__, "threads": arguments.threads, "commit": commit,
