@@ -5,6 +5,7 @@
 #include "codegen/RegionEmitter.h"
 #include "codegen/RunStage.h"
 #include "codegen/WritePlan.h"
+#include "passes/LaunchCosts.h"
 #include "passes/Pipeline.h"
 
 #include "ir/plan/Plan.h"
@@ -63,6 +64,7 @@ Status buildPlan(ModuleOp module, const CompileOptions &options,
   if (options.redZoneBytes > 0)
     module->setAttr("plan.red_zone",
                     Builder(module).getI64IntegerAttr(options.redZoneBytes));
+  setDevice(module, options.device);
   // The passes refer to the spec.
   TrainingSpec spec = withThreads(options.spec);
   Status status =

@@ -1,6 +1,7 @@
 #pragma once
 // The compiler from an imported module to the plan file.
 
+#include "ir/DeviceProfile.h"
 #include "ir/TrainingSpec.h"
 #include "runtime/Status.h"
 
@@ -21,6 +22,7 @@ std::optional<CompileStage> compileStageNamed(llvm::StringRef name);
 
 struct CompileOptions {
   TrainingSpec spec;
+  DeviceProfile device; // whose rates predict times
   std::string outPath; // OUT.plan; needed for the last stage only
   CompileStage stopAfter = CompileStage::Code;
   bool fuse = true; // false: one operation a region, for tests

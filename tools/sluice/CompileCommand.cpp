@@ -1,6 +1,7 @@
 // sluice compile: model and spec to plan.
 
 #include "codegen/Compile.h"
+#include "frontend/DeviceReader.h"
 #include "frontend/OnnxImporter.h"
 #include "frontend/SpecReader.h"
 #include "tools/sluice/Cli.h"
@@ -40,9 +41,6 @@ std::optional<TrainingSpec> specOf(const CompileArguments &arguments, Console &c
   }
   if (arguments.threads > 0)
     spec.threads = arguments.threads;
-  if (arguments.device != "cpu")
-    problem =
-        "--device " + arguments.device + " is not yet supported; plans are for 'cpu'";
   if (arguments.ranks != 1)
     problem = "--ranks " + std::to_string(arguments.ranks) +
               " is not yet supported; plans have 1 rank";
@@ -51,6 +49,22 @@ std::optional<TrainingSpec> specOf(const CompileArguments &arguments, Console &c
     return std::nullopt;
   }
   return spec;
+}
+
+/// The profile, if plans for its device can be made.
+std::optional<DeviceProfile> deviceOf(const CompileArguments &arguments, Console &console,
+                                      int &code) {
+  DeviceResult read = readDevice(arguments.device);
+  if (!read.profile)
+    code = console.refuse(read.errors);
+  else if (read.profile->target != "cpu")
+    code = console.fail(Status::refused(
+        "--device " + arguments.device +
+        ": plans for GPUs are not yet supported, only for 'cpu'; 'sluice fit --device " +
+        arguments.device + "' says what will fit there"));
+  else
+    return read.profile;
+  return std::nullopt;
 }
 
 std::string microseconds(double us) {
@@ -119,6 +133,10 @@ int runCompile(const CompileArguments &arguments, Console &console) {
   options.fuse = !arguments.noFuse;
   options.spec = *spec;
   options.outPath = arguments.out;
+  std::optional<DeviceProfile> device = deviceOf(arguments, console, code);
+  if (!device)
+    return code;
+  options.device = *device;
   if (*stage == CompileStage::Code && arguments.out.empty())
     return console.fail(Status::usage("say where the plan goes: -o OUT.plan"));
 
@@ -165,7 +183,8 @@ Command addCompile(CLI::App &parent, Console &console) {
   app->add_option("--threads", arguments->threads,
                   "workers; any number gives the same bits");
   app->add_option("--ranks", arguments->ranks, "1");
-  app->add_option("--device", arguments->device, "cpu");
+  app->add_option("--device", arguments->device,
+                  "profile that predicts times: cpu, or a file of sluice calibrate");
   app->add_option("--stop-after", arguments->stopAfter,
                   "print the IR after model, train, regions, decide or plan");
   app->add_flag("--no-fuse", arguments->noFuse,
