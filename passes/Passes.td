@@ -67,6 +67,8 @@ def BuildUpdate : SpecPass<"build-update", "createBuildUpdate"> {
   let description = [{
     The unnormalised sums are divided once by the global count, clipped, and given to the optimizer, whose results
     are written to the state. Under accumulation @micro adds to `grad/NAME` and `grad/count` instead, and @update does the rest.
+    In the order of several ranks (`accumulate.as_ranks`) @close_rank moves a rank's sum into a binomial tree of sums `sum1/NAME`,
+    `sum2/NAME`, `sum4/NAME`, ... and @update adds what is left.
   }];
 }
 
@@ -85,8 +87,6 @@ def VerifyTrain : Pass<"verify-train", "::mlir::ModuleOp"> {
     arguments and results are named, and controls are never written.
   }];
   let constructor = "::sluice::createVerifyTrain()";
-    In the order of several ranks (`accumulate.as_ranks`) @close_rank moves a rank's sum into a binomial tree of sums `sum1/NAME`,
-    `sum2/NAME`, `sum4/NAME`, ... and @update adds what is left.
 }
 
 //===- regions: what will really be materialised --------------------------------------------===//
