@@ -6,11 +6,11 @@ cross entropy (grad/...), and the losses of ten AdamW steps (lr 1e-3, weight dec
 Recorded with PyTorch 1.13.1, CPU (Debian 12: python3-torch). Run: python3 record.py
 """
 import importlib.util
-import json
 import pathlib
-import struct
 
 import torch
+
+from torch_safetensors import save
 
 HERE = pathlib.Path(__file__).resolve().parent
 EXAMPLES = HERE.parent.parent / "examples"
@@ -21,20 +21,6 @@ def load(path, name):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def save(path, tensors, metadata):
-    header, offset = {"__metadata__": metadata}, 0
-    names = {torch.float32: "F32", torch.int64: "I64"}
-    blobs = []
-    for name, tensor in tensors.items():
-        blob = tensor.detach().contiguous().numpy().tobytes()
-        header[name] = {"dtype": names[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, offset + len(blob)]}
-        offset += len(blob)
-        blobs.append(blob)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blobs))
 
 
 def record(name, model, inputs, input_name, labels):
@@ -57,7 +43,7 @@ def record(name, model, inputs, input_name, labels):
         optimizer.step()
     out["losses"] = torch.tensor(losses)
     out.update({"final/" + n: p for n, p in model.state_dict().items() if p.dtype == torch.float32 and n != "mask"})
-    save(HERE / f"{name}.safetensors", out, {"recorded_with": "PyTorch " + torch.__version__})
+    save(HERE / f"{name}.safetensors", out)
 
 
 def pseudo_random(count):

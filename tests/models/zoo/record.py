@@ -7,33 +7,19 @@ decay 0.01) on that one batch. Recorded with PyTorch 1.13.1, CPU (Debian 12: pyt
 Run: python3 record.py [NAME...]
 """
 import copy
-import json
 import pathlib
-import struct
 import sys
 
 import torch
 from torch.nn import functional
 
-import language
-import pairs
-import vision
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import language  # noqa: E402
+import pairs  # noqa: E402
+import vision  # noqa: E402
+from torch_safetensors import save  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-
-
-def save(path, tensors):
-    header, offset = {"__metadata__": {"recorded_with": "PyTorch " + torch.__version__}}, 0
-    names = {torch.float32: "F32", torch.int64: "I64"}
-    blobs = []
-    for name, tensor in tensors.items():
-        blob = tensor.detach().contiguous().numpy().tobytes()
-        header[name] = {"dtype": names[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, offset + len(blob)]}
-        offset += len(blob)
-        blobs.append(blob)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blobs))
 
 
 def cross_entropy(output, labels):
