@@ -55,7 +55,7 @@ public:
     choice.unconstrainedBytes = unconstrained.arenaBytes();
     choice.unconstrainedUs = unconstrained.trainUs;
     const TrainingSpec &spec = options.spec;
-    if (spec.recompute == "sqrt" || spec.recompute == "every")
+    if (spec.hasFixedRecompute())
       return runStage(module,
                       [&](OpPassManager &passes) { buildDecidePipeline(passes, spec); });
     bool fits = unconstrained.arenaBytes() <= *spec.budgetBytes;

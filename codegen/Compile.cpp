@@ -75,8 +75,7 @@ Status buildPlan(ModuleOp module, const CompileOptions &options,
       module, [&](OpPassManager &passes) { buildRegionPipeline(passes, options.fuse); });
   if (!status.ok() || options.stopAfter == CompileStage::Regions)
     return status;
-  bool isFixed = spec.recompute == "sqrt" || spec.recompute == "every";
-  if (isFixed || (spec.budgetBytes && spec.recompute != "none"))
+  if (spec.hasFixedRecompute() || (spec.budgetBytes && spec.recompute != "none"))
     status = tradeMemory(module, options, choice.emplace());
   if (!status.ok() || options.stopAfter == CompileStage::Decide)
     return status;
@@ -105,7 +104,8 @@ Status compileModule(ModuleOp module, const CompileOptions &options,
     return status;
   report.budgetBytes = options.spec.budgetBytes;
   reportPlan(module, choice ? &*choice : nullptr, report);
-  if (Status fits = checkBudget(report, options.spec.recompute == "none"); !fits.ok())
+  bool byRule = options.spec.recompute == "none" || options.spec.hasFixedRecompute();
+  if (Status fits = checkBudget(report, byRule); !fits.ok())
     return fits;
   if (options.stopAfter == CompileStage::Plan)
     return Status::success();

@@ -174,7 +174,7 @@ void reportPlan(ModuleOp module, const BudgetChoice *choice, CompileReport &repo
       report.notes.push_back(line.str());
 }
 
-Status checkBudget(const CompileReport &report, bool keepsAll) {
+Status checkBudget(const CompileReport &report, bool byRule) {
   if (!report.budgetBytes || report.arenaBytes <= *report.budgetBytes)
     return Status::success();
   std::string text = "the plan does not fit in the budget of " +
@@ -187,7 +187,7 @@ Status checkBudget(const CompileReport &report, bool keepsAll) {
       text += separator + category + " " + std::to_string(bytes);
       separator = ", ";
     }
-  return Status::doesNotFit(text + (keepsAll
+  return Status::doesNotFit(text + (byRule
                                         ? "; 'memory.recompute: auto' needs less"
                                         : "; a smaller batch needs fewer activations"));
 }

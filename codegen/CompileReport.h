@@ -6,12 +6,16 @@
 namespace sluice {
 struct BudgetChoice;
 
+/// Of a program: no plan under the budget can be predicted faster. Absent: this is the
+/// only plan there is.
+inline constexpr llvm::StringLiteral boundUsAttr = "bound_us";
+
 /// Fills the report from a planned module, and adds the lines that the plan file carries
 /// to `graph.report`. `choice`: what the search for a budget found, or null.
 void reportPlan(mlir::ModuleOp module, const BudgetChoice *choice, CompileReport &report);
 
 /// Refuses a plan over the budget: the smallest budget that can be met, and what fills
-/// it. `keepsAll`: the spec rules out that anything runs again.
-Status checkBudget(const CompileReport &report, bool keepsAll);
+/// it. `byRule`: what runs again does not follow from the budget.
+Status checkBudget(const CompileReport &report, bool byRule);
 
 } // namespace sluice

@@ -132,10 +132,16 @@ struct TrainingSpec {
   int64_t asRanks = 1;    // summed as by so many ranks; divides `accumulate`
   ClipSpec clip;
   std::optional<int64_t> budgetBytes;
-  std::string recompute; // none, every, sqrt, auto; empty: auto under a budget, else none
+  /// none, every, sqrt, regions, auto; empty: auto under a budget, else none
+  std::string recompute;
   int64_t recomputeEvery = 2;
+  std::vector<std::vector<std::string>> recomputeRegions; // patterns of each
   std::vector<std::string> keep; // globs: what is never run again
   std::vector<std::string> entries = {"step", "eval", "infer"};
+  /// Recompute by a rule that does not look at the budget.
+  bool hasFixedRecompute() const {
+    return recompute == "sqrt" || recompute == "every" || recompute == "regions";
+  }
   std::string text; // the file as read, for reports and the hash
 };
 

@@ -3,6 +3,7 @@
 
 #include "ir/TrainingSpec.h"
 #include "passes/Passes.h"
+#include "passes/RecomputeRegions.h"
 #include "passes/StepProblem.h"
 
 #include "llvm/Support/FormatVariadic.h"
@@ -23,6 +24,8 @@ struct PlaceRecompute : impl::PlaceRecomputeBase<PlaceRecompute> {
       policy.kind = RecomputeKind::Sqrt;
     else if (spec.recompute == "every")
       policy.kind = RecomputeKind::Every;
+    else if (spec.recompute == "regions")
+      policy.kind = RecomputeKind::Regions;
     else
       return;
     policy.every = static_cast<int32_t>(std::min<int64_t>(spec.recomputeEvery, 1 << 30));
@@ -32,10 +35,14 @@ struct PlaceRecompute : impl::PlaceRecomputeBase<PlaceRecompute> {
   }
 
 private:
-  LogicalResult place(func::FuncOp entry, const RecomputePolicy &policy) {
+  LogicalResult place(func::FuncOp entry, RecomputePolicy &policy) {
     StepProblem step(entry, spec.keep);
     if (std::string wrong = step.keepError(); !wrong.empty())
-      return getOperation().emitError(wrong);
+      return emitError(UnknownLoc::get(&getContext())) << wrong;
+    NamedRegions regions = namedRegions(step, spec.recomputeRegions);
+    if (!regions.error.empty())
+      return emitError(UnknownLoc::get(&getContext())) << regions.error;
+    policy.regions = std::move(regions.operations);
     RecomputeSolution solution = planByPolicy(step.problem, policy);
     if (!solution.error.empty())
       return entry.emitError("no plan for 'memory.recompute': ") << solution.error;

@@ -2,13 +2,13 @@
 
 #include "passes/EntryFunctions.h"
 #include "passes/LaunchCosts.h"
+#include "passes/NamePatterns.h"
 #include "passes/RegionDomain.h"
 #include "passes/lowering/Lowerings.h"
 
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/Support/FormatVariadic.h"
-#include "llvm/Support/GlobPattern.h"
 
 #include <functional>
 
@@ -275,23 +275,15 @@ void StepProblem::markStateAndResults() {
 
 void StepProblem::markKept(ArrayRef<std::string> keep) {
   for (const std::string &text : keep) {
-    auto glob = llvm::GlobPattern::create(text);
     bool any = false;
     for (auto [i, op] : llvm::enumerate(ops)) {
       bool named = false;
-      auto visit = [&](Location loc) {
-        if (auto name = dyn_cast<NameLoc>(loc))
-          named |= glob && glob->match(name.getName().getValue());
-        return WalkResult::advance();
-      };
-      op->walk([&](Operation *inner) { inner->getLoc()->walk(visit); });
+      op->walk([&](Operation *inner) { named |= namesAny(text, inner->getLoc()); });
       if (named)
         for (int32_t value : problem.ops[i].outputs)
           problem.values[value].keep = true;
       any |= named;
     }
-    if (!glob)
-      llvm::consumeError(glob.takeError());
     if (!any)
       unmatchedKeeps.push_back(text);
   }
@@ -300,8 +292,14 @@ void StepProblem::markKept(ArrayRef<std::string> keep) {
 std::string StepProblem::keepError() const {
   if (unmatchedKeeps.empty())
     return {};
+  std::vector<std::string> names;
+  for (Operation *op : ops)
+    op->walk([&](Operation *inner) {
+      visitNames(inner->getLoc(), [&](StringRef name) { names.push_back(name.str()); });
+    });
   return "'memory.keep' has '" + unmatchedKeeps.front() +
-         "', which names nothing that the training step computes";
+         "', which names nothing that the training step computes" +
+         nearestNames(unmatchedKeeps.front(), names);
 }
 
 std::string StepProblem::valueName(int32_t value) const {

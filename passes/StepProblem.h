@@ -29,6 +29,13 @@ public:
 
   RecomputeProblem problem;
 
+  /// As in the problem.
+  llvm::ArrayRef<mlir::Operation *> operations() const { return ops; }
+  /// True for what only renames bytes, and is no operation of the problem.
+  bool isRenaming(mlir::Operation *op) const { return views.contains(op); }
+  /// The value whose bytes are read.
+  mlir::Value rootOf(mlir::Value value) const;
+
   /// Empty unless a glob of `keep` names nothing in the entry.
   std::string keepError() const;
   /// The runs that a solution adds and the values it keeps: subject, why.
@@ -47,7 +54,6 @@ private:
   int32_t valueOf(mlir::Value root);
   void markStateAndResults();
   void markKept(llvm::ArrayRef<std::string> keep);
-  mlir::Value rootOf(mlir::Value value) const;
   mlir::Value current(mlir::Value value);
   void runFirst(int32_t op);
   void runAgain(int32_t op);

@@ -7,11 +7,38 @@ void Reader::readRecompute(const YAML::Node &node) {
     spec.recompute = "every";
     count(node, "every", spec.recomputeEvery, 1);
   } else if (node.IsMap()) {
-    error(node, "'memory.recompute' is a map without 'every'; expected none, sqrt, auto "
-                "or {every: N}");
-  } else if (oneOf(node, text(node), {"none", "sqrt", "auto"}, {}, "memory.recompute")) {
+    error(node, "'memory.recompute' is a map without 'every'; expected none, sqrt, auto, "
+                "regions or {every: N}");
+  } else if (oneOf(node, text(node), {"none", "sqrt", "auto", "regions"}, {},
+                   "memory.recompute")) {
     spec.recompute = text(node);
   }
+}
+
+/// A list of regions, each a pattern or a list of patterns.
+void Reader::readRegions(const YAML::Node &memory) {
+  for (const YAML::Node &region : memory["regions"]) {
+    auto &patterns = spec.recomputeRegions.emplace_back();
+    if (region.IsScalar())
+      patterns.push_back(region.Scalar());
+    for (const YAML::Node &pattern : region)
+      if (region.IsSequence() && pattern.IsScalar())
+        patterns.push_back(pattern.Scalar());
+    bool isList = region.IsSequence() && patterns.size() == region.size();
+    if (patterns.empty() || (!region.IsScalar() && !isList))
+      error(region, "an entry of 'memory.regions' is " + text(region) +
+                        ", expected a pattern of node names or a list of them");
+  }
+  bool given = !spec.recomputeRegions.empty();
+  if (given && spec.recompute.empty())
+    spec.recompute = "regions";
+  if (given && spec.recompute != "regions")
+    error(memory["regions"], "'memory.regions' is a policy of its own beside "
+                             "'memory.recompute: " +
+                                 spec.recompute + "'; leave one of them out");
+  if (!given && spec.recompute == "regions")
+    error(memory["recompute"],
+          "'memory.recompute: regions' needs 'memory.regions', such as [blocks.0]");
 }
 
 void Reader::readMemory(const YAML::Node &node) {
@@ -23,6 +50,7 @@ void Reader::readMemory(const YAML::Node &node) {
   }
   if (YAML::Node recompute = node["recompute"])
     readRecompute(recompute);
+  readRegions(node);
   read(node, "keep", spec.keep, "a list of names");
   if (YAML::Node offload = node["offload"])
     oneOf(offload, text(offload), {"none"}, {"auto", "host"}, "memory.offload");

@@ -83,6 +83,7 @@ private:
   void readAccumulate(const YAML::Node &node);
   void readClip(const YAML::Node &node);
   void readRecompute(const YAML::Node &node);
+  void readRegions(const YAML::Node &memory);
   void readMemory(const YAML::Node &node);
   void readTies(const YAML::Node &node);
   void readEntries(const YAML::Node &node);
