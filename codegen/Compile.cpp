@@ -7,6 +7,7 @@
 #include "codegen/WritePlan.h"
 #include "passes/LaunchCosts.h"
 #include "passes/Pipeline.h"
+#include "passes/TensorFacts.h"
 
 #include "ir/plan/Plan.h"
 
@@ -50,6 +51,15 @@ Status generateCode(ModuleOp module, const CompileOptions &options, PlanCode &co
   return Status::success();
 }
 
+/// What becomes of each value, where no search has said it.
+Status describe(ModuleOp module, const TrainingSpec &spec) {
+  func::FuncOp entry = trainingEntry(module);
+  if (!entry || entry->hasAttr(tensorFactsAttr))
+    return Status::success();
+  std::string wrong = describeTensors(entry, spec.keep);
+  return wrong.empty() ? Status::success() : Status::refused(wrong);
+}
+
 TrainingSpec withThreads(TrainingSpec spec) {
   if (spec.threads <= 0)
     spec.threads = std::max(1u, std::thread::hardware_concurrency());
@@ -77,6 +87,8 @@ Status buildPlan(ModuleOp module, const CompileOptions &options,
     return status;
   if (spec.hasFixedRecompute() || (spec.budgetBytes && spec.recompute != "none"))
     status = tradeMemory(module, options, choice.emplace());
+  if (status.ok())
+    status = describe(module, spec);
   if (!status.ok() || options.stopAfter == CompileStage::Decide)
     return status;
   return runStage(module, [&](OpPassManager &passes) {
@@ -113,7 +125,8 @@ Status compileModule(ModuleOp module, const CompileOptions &options,
   PlanCode code;
   if (status = generateCode(module, options, code); !status.ok())
     return status;
-  PlanOrigin origin{"sluice " SLUICE_VERSION, options.spec.text, report.decisions};
+  PlanOrigin origin{"sluice " SLUICE_VERSION, options.spec.text, report.decisions,
+                    options.spec.budgetBytes.value_or(0)};
   status = writePlan(module, code, origin, options.outPath);
   std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   report.compileSeconds = taken.count();

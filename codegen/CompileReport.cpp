@@ -92,7 +92,10 @@ void reportTime(ModuleOp module, CompileReport &report) {
 /// What the search for the budget found beside the plan itself.
 void reportChoice(ModuleOp module, const BudgetChoice &choice, CompileReport &report) {
   report.unconstrainedArenaBytes = choice.unconstrainedBytes;
-  report.decisions = choice.decisions;
+  // What is kept and recomputed stands with the values of the program (TensorFacts.h).
+  for (auto &line : choice.decisions)
+    if (StringRef(line.second).starts_with("offloaded"))
+      report.decisions.push_back(line);
   if (!choice.note.empty())
     addNote(module, "recompute", choice.note);
   int64_t runs = 1;
@@ -104,6 +107,9 @@ void reportChoice(ModuleOp module, const BudgetChoice &choice, CompileReport &re
       trainUs = program.getPredictedUs().convertToDouble();
   // What runs once costs as much in every plan.
   double boundUs = choice.unconstrainedUs + choice.leastAgainUs;
+  for (auto program : module.getOps<plan::ProgramOp>())
+    if (program.getEntry() == "step" || program.getEntry() == "micro")
+      program->setAttr(boundUsAttr, Builder(module).getF64FloatAttr(boundUs));
   report.stepUsBound = report.stepUs - runs * std::max(0.0, trainUs - boundUs);
   report.gap = report.stepUs / report.stepUsBound - 1;
 }

@@ -2,8 +2,11 @@
 
 #include "codegen/WritePlan.h"
 
+#include "codegen/CompileReport.h"
 #include "codegen/StateFile.h"
 #include "passes/PlanLaunches.h"
+#include "passes/TensorFacts.h"
+#include "passes/lowering/ProgramBuilder.h"
 #include "runtime/Checksum.h"
 #include "runtime/PlanFile.h"
 #include "runtime/plan_generated.h"
@@ -32,6 +35,23 @@ fbs::Role roleOf(StringRef role) {
       .Case("control", fbs::Role::control)
       .Case("constant", fbs::Role::constant)
       .Default(fbs::Role::parameter);
+}
+
+fbs::Choice choiceOf(StringRef choice) {
+  return llvm::StringSwitch<fbs::Choice>(choice)
+      .Case("kept", fbs::Choice::kept)
+      .Case("marked", fbs::Choice::marked)
+      .Case("fixed", fbs::Choice::fixed)
+      .Case("recomputed", fbs::Choice::recomputed)
+      .Case("backward", fbs::Choice::backward)
+      .Case("fused", fbs::Choice::fused)
+      .Case("renamed", fbs::Choice::renamed)
+      .Default(fbs::Choice::passing);
+}
+
+int32_t runOf(Operation *op) {
+  auto run = op->getAttrOfType<IntegerAttr>(recomputeAttr);
+  return run ? run.getInt() : 0;
 }
 
 int64_t integerAttr(ModuleOp module, StringRef name, int64_t otherwise) {
@@ -78,6 +98,7 @@ private:
     plan.accumulate = integerAttr(module, "graph.accumulate", 1);
     plan.as_ranks = integerAttr(module, "graph.as_ranks", 1);
     plan.batch = integerAttr(module, "graph.batch", 0);
+    plan.budget_bytes = origin.budgetBytes;
     plan.full_batches = module->hasAttr("graph.full_batches");
     plan.loss_kind = stringAttr(module, "graph.loss_kind");
     plan.logits_output = stringAttr(module, "graph.logits_output");
@@ -159,6 +180,9 @@ private:
     entry->step_bytes = program.getStepBytes();
     entry->bound_bytes = program.getBoundBytes();
     entry->predicted_us = program.getPredictedUs().convertToDouble();
+    auto bound = program->getAttrOfType<FloatAttr>(boundUsAttr);
+    entry->bound_us = bound ? bound.getValueAsDouble() : entry->predicted_us;
+    addTensors(program, *entry);
     plan.step_bytes = std::max<uint64_t>(plan.step_bytes, entry->step_bytes);
     Block &body = program.getBody().front();
     for (auto input : body.getOps<plan::InputOp>())
@@ -177,11 +201,29 @@ private:
       info->category = buffer.getCategory().str();
       info->offset = buffer.getOffset().value_or(0);
       info->size = buffer.getSize();
+      info->run = runOf(buffer);
       info->first = static_cast<int64_t>(buffer.getFirst().value_or(0));
       info->last = static_cast<int64_t>(buffer.getLast().value_or(0));
       entry->buffers.push_back(std::move(info));
     }
     return entry;
+  }
+
+  static void addTensors(plan::ProgramOp program, fbs::ProgramT &entry) {
+    auto facts = program->getAttrOfType<ArrayAttr>(tensorFactsAttr);
+    if (!facts)
+      return;
+    for (auto fact : facts.getAsRange<DictionaryAttr>()) {
+      auto tensor = std::make_unique<fbs::TensorFactT>();
+      tensor->name = fact.getAs<StringAttr>("name").str();
+      tensor->choice = choiceOf(fact.getAs<StringAttr>("choice"));
+      tensor->bytes = fact.getAs<IntegerAttr>("bytes").getInt();
+      tensor->again_us = fact.getAs<FloatAttr>("again_us").getValueAsDouble();
+      tensor->runs = fact.getAs<IntegerAttr>("runs").getInt();
+      if (auto of = fact.getAs<StringAttr>("of"))
+        tensor->of = of.str();
+      entry.tensors.push_back(std::move(tensor));
+    }
   }
 
   std::unique_ptr<fbs::PortT> inputOf(plan::InputOp input) {
@@ -204,6 +246,7 @@ private:
     entry->units = launch.getUnits();
     entry->chunk = launch.getChunk();
     entry->node = launch.getNode().str();
+    entry->again = runOf(launch);
     entry->op = launch.getLabel().str();
     entry->flops = launch.getFlops().convertToDouble();
     entry->bytes = launch.getBytes().convertToDouble();

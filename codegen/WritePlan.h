@@ -24,6 +24,7 @@ struct PlanOrigin {
   std::string producer;                                       // compiler and version
   std::string spec;                                           // the spec as read
   std::vector<std::pair<std::string, std::string>> decisions; // subject, why
+  int64_t budgetBytes = 0;                                    // 0: none
 };
 
 /// Writes `path` and, with the suffix .safetensors in place of .plan, the initial values

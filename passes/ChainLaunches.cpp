@@ -6,6 +6,7 @@
 #include "passes/Passes.h"
 #include "passes/PlanLaunches.h"
 #include "passes/RegionDomain.h"
+#include "passes/lowering/ProgramBuilder.h"
 
 #include "kernels/Params.h"
 
@@ -172,6 +173,8 @@ private:
     double rowBytes = plan::rangeOf(stage.getOuts()[0]).size;
     to.setBytes(APFloat(from.getBytes().convertToDouble() +
                         to.getBytes().convertToDouble() - rowBytes));
+    if (Attribute run = from->getAttr(recomputeAttr))
+      to->setAttr(recomputeAttr, run);
     from.erase();
     launches[first] = nullptr;
     accesses[second].append(accesses[first]);

@@ -5,6 +5,7 @@
 #include "passes/Passes.h"
 #include "passes/StateLayout.h"
 #include "passes/StateWrites.h"
+#include "passes/TensorFacts.h"
 #include "passes/lowering/Lowerings.h"
 
 #include "llvm/ADT/DenseSet.h"
@@ -20,6 +21,8 @@ plan::ProgramOp createProgram(func::FuncOp function) {
   OpBuilder builder(function);
   OperationState state(function.getLoc(), plan::ProgramOp::getOperationName());
   state.addAttribute("entry", builder.getStringAttr(function.getSymName()));
+  if (Attribute facts = function->getAttr(tensorFactsAttr))
+    state.addAttribute(tensorFactsAttr, facts);
   Block &body = state.addRegion()->emplaceBlock();
   builder.setInsertionPointToStart(&body);
   OperationState queue(function.getLoc(), plan::QueueOp::getOperationName());

@@ -4,6 +4,7 @@
 #include "passes/LaunchCosts.h"
 #include "passes/NamePatterns.h"
 #include "passes/RegionDomain.h"
+#include "passes/TensorFacts.h"
 #include "passes/lowering/Lowerings.h"
 
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -303,13 +304,7 @@ std::string StepProblem::keepError() const {
 }
 
 std::string StepProblem::valueName(int32_t value) const {
-  Operation *producer = roots[value].getDefiningOp();
-  if (auto region = dyn_cast_or_null<graph::RegionOp>(producer)) {
-    Operation *yield = region.getBody().front().getTerminator();
-    unsigned number = cast<OpResult>(roots[value]).getResultNumber();
-    return nodeNames(yield->getOperand(number).getLoc());
-  }
-  return nodeNames(roots[value].getLoc());
+  return valueNames(roots[value]);
 }
 
 std::vector<std::pair<std::string, std::string>>
@@ -393,6 +388,7 @@ void StepProblem::apply(const RecomputeSolution &solution) {
     operand.set(current(operand.get()));
   for (graph::RegionOp region : clonedRegions)
     dropUnusedResults(region);
+  entry->setAttr(tensorFactsAttr, tensorFacts(*this, solution));
 }
 
 } // namespace sluice

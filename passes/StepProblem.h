@@ -13,9 +13,6 @@
 
 namespace sluice {
 
-/// Marks the k-th clone of an operation, from 1.
-inline constexpr llvm::StringLiteral recomputeAttr = "recompute";
-
 /// @step, or @micro under accumulation; null where nothing trains.
 mlir::func::FuncOp trainingEntry(mlir::ModuleOp module);
 
@@ -42,12 +39,15 @@ public:
   std::vector<std::pair<std::string, std::string>>
   decisions(const RecomputeSolution &solution) const;
 
-  /// Writes a solution of `problem` into the entry, once. Results of regions that a clone
-  /// need not have are dropped.
+  /// Nodes of the model, joined by "+".
+  std::string valueName(int32_t value) const;
+  mlir::MLIRContext *context() const { return entry->getContext(); }
+
+  /// Writes a solution of `problem` into the entry, once, and what it makes of each value
+  /// (TensorFacts.h). Results of regions that a clone need not have are dropped.
   void apply(const RecomputeSolution &solution);
 
 private:
-  std::string valueName(int32_t value) const;
   void collectViews(mlir::Block &block);
   std::vector<mlir::Operation *> forwardFirst(mlir::Block &block);
   void addOp(mlir::Operation *op, bool backward);

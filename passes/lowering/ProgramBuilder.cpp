@@ -62,6 +62,15 @@ std::string nodeNames(Location loc) {
   return llvm::join(names, "+");
 }
 
+std::string valueNames(Value value) {
+  auto region = value.getDefiningOp<graph::RegionOp>();
+  if (!region)
+    return nodeNames(value.getLoc());
+  Operation *yield = region.getBody().front().getTerminator();
+  unsigned number = cast<OpResult>(value).getResultNumber();
+  return nodeNames(yield->getOperand(number).getLoc());
+}
+
 FlatSymbolRefAttr PlanSymbols::builtin(StringRef name) {
   if (!module.lookupSymbol<plan::KernelOp>(name)) {
     auto builder = OpBuilder::atBlockEnd(module.getBody());
@@ -173,9 +182,12 @@ Value ProgramBuilder::bufferOf(Value value) {
 
 Value ProgramBuilder::destination(Value result) {
   Value &bound = buffers[result];
-  if (!bound)
-    bound = buffer(nodeNames(result.getLoc()), "activations",
-                   plan::tensorBytes(result.getType()));
+  if (bound)
+    return bound;
+  bound = buffer(valueNames(result), "activations", plan::tensorBytes(result.getType()));
+  Operation *producer = result.getDefiningOp();
+  if (Attribute run = producer ? producer->getAttr(recomputeAttr) : Attribute())
+    bound.getDefiningOp()->setAttr(recomputeAttr, run);
   return bound;
 }
 
@@ -210,6 +222,8 @@ void ProgramBuilder::launch(Operation *op, const LaunchSpec &spec,
   state.addAttribute("flops", launches.getF64FloatAttr(spec.flops));
   state.addAttribute("bytes", launches.getF64FloatAttr(bytesOf(stages)));
   state.addRegion()->emplaceBlock();
+  if (Attribute run = op->getAttr(recomputeAttr))
+    state.addAttribute(recomputeAttr, run);
   auto launchOp = cast<plan::LaunchOp>(launches.create(state));
   OpBuilder::InsertionGuard guard(launches);
   launches.setInsertionPointToEnd(&launchOp.getBody().front());

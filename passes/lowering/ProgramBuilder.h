@@ -101,4 +101,10 @@ private:
 /// The names of the model's nodes in a location, joined by "+"; at most four.
 std::string nodeNames(mlir::Location loc);
 
+/// Of the node that computes a value; inside a region of the one whose value it yields.
+std::string valueNames(mlir::Value value);
+
+/// Marks the k-th run more of an operation, from 1; then its launch and its buffers.
+inline constexpr llvm::StringLiteral recomputeAttr = "recompute";
+
 } // namespace sluice

@@ -1,9 +1,8 @@
-// sluice check: can a plan run here; sluice explain: why is it as it is.
+// sluice check: can a plan run here.
 
 #include "runtime/CpuLevel.h"
 #include "runtime/PlanReader.h"
 #include "tools/sluice/Cli.h"
-#include "tools/sluice/MemoryPicture.h"
 
 namespace sluice::cli {
 namespace {
@@ -50,74 +49,6 @@ int runCheck(const std::string &path, Console &console) {
   return console.finish();
 }
 
-struct ExplainArguments {
-  std::string plan, tensor;
-};
-
-void explainState(const fbs::StateTensor &tensor, Console &console) {
-  std::string name(viewOf(tensor.name()));
-  std::string text =
-      name + ": " + fbs::EnumNameRole(tensor.role()) + " " + shapeText(tensor.shape()) +
-      " " + fbs::EnumNameDType(tensor.dtype()) + ", " + std::to_string(tensor.size()) +
-      " bytes at state offset " + std::to_string(tensor.offset()) +
-      (tensor.role() == fbs::Role::parameter
-           ? tensor.trainable() ? ", trained" : ", frozen: no gradient, no moments"
-           : "");
-  console.line(text);
-  console.result["decisions"].push_back({{"subject", name}, {"why", text}});
-}
-
-void explainBuffers(const fbs::Program &program, const std::string &wanted,
-                    Console &console) {
-  for (uint32_t i = 0; i < sizeOf(program.buffers()); ++i) {
-    const fbs::BufferInfo &buffer = *program.buffers()->Get(i);
-    if (viewOf(buffer.name()).find(wanted) == std::string_view::npos)
-      continue;
-    std::string text =
-        std::string(viewOf(program.name())) + ": '" + std::string(viewOf(buffer.name())) +
-        "' (" + std::string(viewOf(buffer.category())) + ") takes " +
-        std::to_string(buffer.size()) + " bytes at step offset " +
-        std::to_string(buffer.offset()) + ", live from launch " +
-        std::to_string(buffer.first()) + " to " + std::to_string(buffer.last());
-    console.line(text);
-    console.result["decisions"].push_back(
-        {{"subject", std::string(viewOf(buffer.name()))}, {"why", text}});
-  }
-}
-
-int runExplain(const ExplainArguments &arguments, Console &console) {
-  auto plan = PlanReader::readFile(arguments.plan);
-  if (!plan)
-    return console.fail(plan.status());
-  const fbs::Plan &raw = (*plan)->raw();
-  console.result["decisions"] = Json::array();
-  for (auto *list : {raw.report(), raw.decisions()})
-    for (uint32_t i = 0; i < sizeOf(list); ++i) {
-      std::string subject(viewOf(list->Get(i)->key())),
-          why(viewOf(list->Get(i)->value()));
-      if (!arguments.tensor.empty() &&
-          subject.find(arguments.tensor) == std::string::npos)
-        continue;
-      console.line(subject + ": " + why);
-      console.result["decisions"].push_back({{"subject", subject}, {"why", why}});
-    }
-  for (uint32_t i = 0; i < sizeOf(raw.state()); ++i) {
-    const fbs::StateTensor &tensor = *raw.state()->Get(i);
-    bool wanted = !arguments.tensor.empty() &&
-                  viewOf(tensor.name()).find(arguments.tensor) != std::string_view::npos;
-    if (wanted)
-      explainState(tensor, console);
-  }
-  if (!arguments.tensor.empty())
-    for (uint32_t i = 0; i < sizeOf(raw.programs()); ++i)
-      explainBuffers(*raw.programs()->Get(i), arguments.tensor, console);
-  if (!arguments.tensor.empty() && console.result["decisions"].empty())
-    return console.fail(Status::refused(
-        "the plan has no tensor or decision named like '" + arguments.tensor +
-        "'; 'sluice explain " + arguments.plan + "' lists the decisions"));
-  return console.finish();
-}
-
 } // namespace
 
 Command addCheck(CLI::App &parent, Console &console) {
@@ -127,16 +58,6 @@ Command addCheck(CLI::App &parent, Console &console) {
   app->add_option("plan", *plan, "plan file")->required();
   app->footer("Example: sluice check model.plan");
   return {app, [plan, &console] { return runCheck(*plan, console); }};
-}
-
-Command addExplain(CLI::App &parent, Console &console) {
-  auto arguments = std::make_shared<ExplainArguments>();
-  CLI::App *app = parent.add_subcommand(
-      "explain", "Say why a plan is as it is, as a whole or for one tensor");
-  app->add_option("plan", arguments->plan, "plan file")->required();
-  app->add_option("tensor", arguments->tensor, "part of a tensor's name");
-  app->footer("Example: sluice explain model.plan fc1.weight");
-  return {app, [arguments, &console] { return runExplain(*arguments, console); }};
 }
 
 } // namespace sluice::cli

@@ -1,15 +1,16 @@
 #include "tools/sluice/GraphPicture.h"
+
+#include "passes/EntryFunctions.h"
+#include "passes/TensorFacts.h"
+#include "passes/lowering/ProgramBuilder.h"
 #include "tools/sluice/Cli.h"
+#include "tools/sluice/DotText.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/BuiltinOps.h"
-#include "mlir/IR/BuiltinTypes.h"
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <spawn.h>
-#include <sstream>
 #include <sys/wait.h>
 
 extern char **environ;
@@ -17,15 +18,7 @@ extern char **environ;
 namespace sluice::cli {
 namespace {
 
-std::string quoted(llvm::StringRef text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\')
-      out += '\\';
-    out += c == '\n' ? ' ' : c;
-  }
-  return out + "\"";
-}
+using Mark = DotText::Mark;
 
 std::string typeText(mlir::Type type) {
   std::string text;
@@ -40,14 +33,13 @@ std::string typeText(mlir::Type type) {
   return os.str();
 }
 
-std::string locationName(mlir::Location location) {
-  if (auto name = mlir::dyn_cast<mlir::NameLoc>(location))
-    return name.getName().str();
-  if (auto fused = mlir::dyn_cast<mlir::FusedLoc>(location))
-    for (mlir::Location part : fused.getLocations())
-      if (std::string name = locationName(part); !name.empty())
-        return name;
-  return "";
+std::string againText(int64_t run) {
+  return run > 0 ? "\n(run again, " + std::to_string(run) + ")" : "";
+}
+
+int64_t runOf(mlir::Operation *op) {
+  auto run = op->getAttrOfType<mlir::IntegerAttr>(recomputeAttr);
+  return run ? run.getInt() : 0;
 }
 
 /// "region: contract add relu" for a fused region, else the operation's own name.
@@ -59,40 +51,127 @@ std::string labelOf(mlir::Operation &op) {
         label += " " + inner.getName().stripDialect().str();
   if (auto symbol = op.getAttrOfType<mlir::FlatSymbolRefAttr>("symbol"))
     label += " @" + symbol.getValue().str();
-  std::string name = locationName(op.getLoc());
-  return name.empty() ? label : label + "\n" + name;
+  std::string name = nodeNames(op.getLoc());
+  return (name.empty() ? label : label + "\n" + name) + againText(runOf(&op));
 }
 
-void functionDot(mlir::func::FuncOp function, unsigned index, std::ostringstream &out) {
+/// What the loss is computed from: the names of gradients' nodes are the same.
+llvm::DenseSet<mlir::Operation *> forwardPart(mlir::func::FuncOp function) {
+  llvm::DenseSet<mlir::Operation *> forward;
+  llvm::SmallVector<mlir::Value> open;
+  if (mlir::Value loss = resultNamed(function, "loss_sum"))
+    open.push_back(loss);
+  else if (function.getSymName() == "forward")
+    open.append(returnOf(function).operand_begin(), returnOf(function).operand_end());
+  while (!open.empty())
+    if (mlir::Operation *op = open.pop_back_val().getDefiningOp())
+      if (forward.insert(op).second)
+        open.append(op->operand_begin(), op->operand_end());
+  return forward;
+}
+
+/// Of the first run of an operation, by the values it computes.
+Mark markOf(mlir::Operation &op, const MemoryMarks &marks) {
+  if (runOf(&op) > 0)
+    return Mark::RunAgain;
+  for (mlir::Value result : op.getResults()) {
+    std::string names = valueNames(result);
+    for (auto &[set, mark] : {std::pair(&marks.offloaded, Mark::Offloaded),
+                              std::pair(&marks.recomputed, Mark::Recomputed)}) {
+      if (set->contains(names))
+        return mark;
+      // Before regions are formed every node is an operation of its own.
+      for (const std::string &marked : *set)
+        if (!names.empty() &&
+            ("+" + marked + "+").find("+" + names + "+") != std::string::npos)
+          return mark;
+    }
+  }
+  return Mark::None;
+}
+
+void functionDot(mlir::func::FuncOp function, unsigned index, const MemoryMarks &marks,
+                 DotText &dot) {
   std::string prefix = "f" + std::to_string(index) + "_";
-  out << "subgraph cluster_" << index << " { label=" << quoted(function.getName())
-      << ";\n";
+  dot.open(std::to_string(index), function.getName());
   llvm::DenseMap<mlir::Value, std::string> ids;
+  llvm::DenseMap<mlir::Value, Mark> valueMarks;
+  llvm::DenseSet<mlir::Operation *> forward = forwardPart(function);
   unsigned next = 0;
   for (mlir::BlockArgument argument : function.getArguments()) {
     std::string id = prefix + std::to_string(next++);
     auto name = function.getArgAttrOfType<mlir::StringAttr>(argument.getArgNumber(),
                                                             "graph.name");
-    out << id << " [shape=ellipse,label=" << quoted(name ? name.getValue() : "input")
-        << "];\n";
+    dot.node(id, name ? name.getValue() : "input", Mark::None, "ellipse");
     ids[argument] = id;
   }
   for (mlir::Operation &op : function.getBody().front()) {
     std::string id = prefix + std::to_string(next++);
-    out << id << " [label=" << quoted(labelOf(op)) << "];\n";
+    bool counts = forward.contains(&op) || runOf(&op) > 0;
+    Mark mark = counts ? markOf(op, marks) : Mark::None;
+    dot.node(id, labelOf(op), mark);
     for (mlir::Value operand : op.getOperands())
       if (auto from = ids.find(operand); from != ids.end())
-        out << from->second << " -> " << id
-            << " [label=" << quoted(typeText(operand.getType())) << "];\n";
+        dot.edge(from->second, id, typeText(operand.getType()),
+                 valueMarks.lookup(operand));
     for (mlir::Value result : op.getResults())
-      ids[result] = id;
+      ids[result] = id, valueMarks[result] = mark;
   }
-  out << "}\n";
+  dot.close();
 }
 
-constexpr const char *kHead =
-    "digraph sluice {\nnode [shape=box,fontname=\"sans-serif\",fontsize=10];\n"
-    "edge [fontname=\"sans-serif\",fontsize=8];\n";
+std::string bytesLabel(llvm::StringRef name, uint64_t bytes) {
+  return name.str() + " " + sizeText(bytes);
+}
+
+/// Launches and copies of a planned program; an edge from the last that wrote a buffer.
+void planDot(plan::ProgramOp program, unsigned index, DotText &dot) {
+  std::string prefix = "p" + std::to_string(index) + "_";
+  dot.open("p" + std::to_string(index), program.getEntry());
+  unsigned next = 0;
+  llvm::DenseMap<mlir::Operation *, std::string> writer;
+  for (auto input : program.getBody().front().getOps<plan::InputOp>()) {
+    std::string id = prefix + std::to_string(next++);
+    dot.node(id, input.getName(), Mark::None, "ellipse");
+    writer[plan::rangeOf(input.getBuffer()).root] = id;
+  }
+  auto reads = [&](const std::string &id, mlir::Value value) {
+    mlir::Operation *root = plan::rangeOf(value).root;
+    auto buffer = mlir::dyn_cast<plan::BufferOp>(root);
+    auto from = writer.find(root);
+    if (buffer && from != writer.end() && from->second != id)
+      dot.edge(from->second, id, bytesLabel(buffer.getLabel(), buffer.getSize()),
+               buffer.getOffloaded() ? Mark::Offloaded
+               : runOf(buffer) > 0   ? Mark::RunAgain
+                                     : Mark::None);
+  };
+  auto writes = [&](const std::string &id, mlir::Value value) {
+    writer[plan::rangeOf(value).root] = id;
+  };
+  program.walk([&](mlir::Operation *op) {
+    if (auto copy = mlir::dyn_cast<plan::CopyOp>(op)) {
+      std::string id = prefix + std::to_string(next++);
+      dot.node(id, "copy\n" + copy.getLabel().str(), Mark::Offloaded, "cds");
+      reads(id, copy.getSource()), writes(id, copy.getTarget());
+    }
+    auto launch = mlir::dyn_cast<plan::LaunchOp>(op);
+    if (!launch)
+      return;
+    std::string id = prefix + std::to_string(next++);
+    dot.node(id,
+             launch.getLabel().str() + "\n" + launch.getNode().str() +
+                 againText(runOf(launch)),
+             runOf(launch) > 0 ? Mark::RunAgain : Mark::None);
+    auto stages = launch.getBody().front().getOps<plan::StageOp>();
+    for (plan::StageOp stage : stages)
+      for (mlir::Value in : stage.getIns())
+        reads(id, in);
+    for (plan::StageOp stage : stages)
+      for (mlir::Value out : stage.getOuts())
+        writes(id, out);
+  });
+  dot.close();
+}
 
 Status runDot(const std::string &dotPath, const std::string &format,
               const std::string &outPath) {
@@ -113,57 +192,29 @@ Status runDot(const std::string &dotPath, const std::string &format,
 
 } // namespace
 
-std::string moduleDot(mlir::ModuleOp module) {
-  std::ostringstream out;
-  out << kHead;
-  unsigned index = 0;
-  for (auto function : module.getOps<mlir::func::FuncOp>())
-    functionDot(function, index++, out);
-  out << "}\n";
-  return out.str();
+MemoryMarks memoryMarks(mlir::ModuleOp planned) {
+  MemoryMarks marks;
+  for (auto program : planned.getOps<plan::ProgramOp>()) {
+    for (auto buffer : program.getBody().front().getOps<plan::BufferOp>())
+      if (buffer.getOffloaded())
+        marks.offloaded.insert(buffer.getLabel().str());
+    if (auto facts = program->getAttrOfType<mlir::ArrayAttr>(tensorFactsAttr))
+      for (auto fact : facts.getAsRange<mlir::DictionaryAttr>())
+        if (fact.getAs<mlir::StringAttr>("choice").getValue() == "recomputed")
+          marks.recomputed.insert(fact.getAs<mlir::StringAttr>("name").str());
+  }
+  marks.recomputed.erase("");
+  return marks;
 }
 
-std::string programDot(const fbs::Program &program) {
-  std::ostringstream out;
-  out << kHead << "label=" << quoted(std::string(viewOf(program.name()))) << ";\n";
-  uint32_t launches = sizeOf(program.launches());
-  for (uint32_t i = 0; i < launches; ++i) {
-    const fbs::Launch &launch = *program.launches()->Get(i);
-    out << "l" << i << " [label="
-        << quoted(std::to_string(i) + ": " + std::string(viewOf(launch.op())) + " " +
-                  std::string(viewOf(launch.node())))
-        << "];\n";
-  }
-  // Which launches touch a buffer: those in its live range with an operand inside it.
-  for (uint32_t b = 0; b < sizeOf(program.buffers()); ++b) {
-    const fbs::BufferInfo &buffer = *program.buffers()->Get(b);
-    if (buffer.first() < 0)
-      out << "b" << b
-          << " [shape=ellipse,label=" << quoted(std::string(viewOf(buffer.name())))
-          << "];\n";
-    for (int64_t i = std::max(0, buffer.first()); i <= buffer.last() && i < launches;
-         ++i) {
-      if (i == buffer.first())
-        continue;
-      bool touches = false;
-      const fbs::Launch &launch = *program.launches()->Get(static_cast<uint32_t>(i));
-      for (uint32_t s = 0; s < sizeOf(launch.stages()); ++s)
-        for (uint32_t o = 0; o < sizeOf(launch.stages()->Get(s)->operands()); ++o) {
-          const fbs::Operand &operand = *launch.stages()->Get(s)->operands()->Get(o);
-          touches |= operand.space() == fbs::Space::step &&
-                     operand.offset() < buffer.offset() + buffer.size() &&
-                     buffer.offset() < operand.offset() + operand.size();
-        }
-      if (touches)
-        out << (buffer.first() < 0 ? "b" + std::to_string(b)
-                                   : "l" + std::to_string(buffer.first()))
-            << " -> l" << i << " [label="
-            << quoted(std::string(viewOf(buffer.name())) + " " + sizeText(buffer.size()))
-            << "];\n";
-    }
-  }
-  out << "}\n";
-  return out.str();
+std::string moduleDot(mlir::ModuleOp module, const MemoryMarks &marks) {
+  DotText dot;
+  unsigned index = 0;
+  for (auto function : module.getOps<mlir::func::FuncOp>())
+    functionDot(function, index++, marks, dot);
+  for (auto program : module.getOps<plan::ProgramOp>())
+    planDot(program, index++, dot);
+  return dot.finish();
 }
 
 Status writeGraph(const std::string &dot, const std::string &path) {

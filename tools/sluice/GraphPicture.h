@@ -1,9 +1,10 @@
 #pragma once
 // Graphs in the DOT language, of a module at any stage and of a plan, and their rendering
-// by Graphviz.
+// by Graphviz. What runs again and what is offloaded is marked.
 
 #include "runtime/Plan.h"
 
+#include <set>
 #include <string>
 
 namespace mlir {
@@ -12,11 +13,22 @@ class ModuleOp;
 
 namespace sluice::cli {
 
-/// A node per operation of each function (regions as one node), edges labelled by type.
-std::string moduleDot(mlir::ModuleOp module);
+/// What the memory decisions make of values, by the names of their nodes.
+struct MemoryMarks {
+  std::set<std::string> recomputed, offloaded;
+  bool empty() const { return recomputed.empty() && offloaded.empty(); }
+};
 
-/// A node per launch of a program, an edge per buffer from the launch that first writes
-/// it to its other users.
+/// The marks that a module has once its plan is made.
+MemoryMarks memoryMarks(mlir::ModuleOp planned);
+
+/// A node per operation of each function (regions as one node), edges labelled by type;
+/// of a planned module a node per launch. `marks` are shown where a stage has not yet
+/// decided.
+std::string moduleDot(mlir::ModuleOp module, const MemoryMarks &marks);
+
+/// A node per launch or copy of a program, an edge per buffer from the launch that first
+/// writes it to its other users.
 std::string programDot(const fbs::Program &program);
 
 /// Writes `dot` to a .dot file, or renders it to .svg or .png with Graphviz.

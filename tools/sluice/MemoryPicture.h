@@ -8,15 +8,10 @@
 
 namespace sluice::cli {
 
-/// The instant (launch index) at which most bytes are live, and how many.
-struct PeakInstant {
-  int64_t launch = 0;
-  uint64_t bytes = 0;
-};
-PeakInstant peakInstant(const fbs::Program &program);
-
-/// A standalone SVG document: a rectangle per buffer with its name, size and live range
-/// as a tooltip, coloured by category; the peak instant is marked.
-std::string memorySvg(const fbs::Program &program);
+/// A standalone SVG document: a rectangle per buffer, coloured by category, hatched where
+/// it is run again or offloaded, outlined where it is live at the peak; how many bytes
+/// are live; and a table that names every buffer, those of the peak first. Rectangles
+/// have the table's numbers, where there is room, and all of it as a tooltip.
+std::string memorySvg(const Plan &plan, const fbs::Program &program);
 
 } // namespace sluice::cli

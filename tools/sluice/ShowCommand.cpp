@@ -9,6 +9,7 @@
 #include "tools/sluice/MemoryPicture.h"
 
 #include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/OwningOpRef.h"
 
 #include <sstream>
 
@@ -18,7 +19,7 @@ namespace {
 struct ShowArguments {
   std::string subject, spec, stage = "model", program = "step";
   std::string graph, memory, trace, html;
-  std::vector<std::string> shapes;
+  std::vector<std::string> shapes, sets;
 };
 
 /// The launches one after the other at their predicted times, for Perfetto.
@@ -61,11 +62,12 @@ int showPlan(const ShowArguments &arguments, Console &console) {
     written.emplace_back(arguments.graph,
                          writeGraph(programDot(*program), arguments.graph));
   if (!arguments.memory.empty())
-    written.emplace_back(arguments.memory,
-                         arguments.memory.ends_with(".svg")
-                             ? writeWholeFile(arguments.memory, memorySvg(*program))
-                             : Status::usage("--memory '" + arguments.memory +
-                                             "': expected a name ending in .svg"));
+    written.emplace_back(
+        arguments.memory,
+        arguments.memory.ends_with(".svg")
+            ? writeWholeFile(arguments.memory, memorySvg(**plan, *program))
+            : Status::usage("--memory '" + arguments.memory +
+                            "': expected a name ending in .svg"));
   if (!arguments.trace.empty())
     written.emplace_back(arguments.trace,
                          writeWholeFile(arguments.trace, predictedTrace(*program)));
@@ -78,11 +80,26 @@ int showPlan(const ShowArguments &arguments, Console &console) {
   return console.finish();
 }
 
+/// The marks of a spec that decides about memory, which a stage before the plan lacks.
+Status decideMemory(mlir::ModuleOp module, CompileOptions options, MemoryMarks &marks) {
+  const TrainingSpec &spec = options.spec;
+  if (!spec.budgetBytes && spec.recompute.empty() &&
+      options.stopAfter != CompileStage::Plan)
+    return Status::success();
+  mlir::OwningOpRef<mlir::ModuleOp> planned = module.clone();
+  options.stopAfter = CompileStage::Plan;
+  CompileReport report;
+  Status status = compileModule(*planned, options, report);
+  if (status.ok())
+    marks = memoryMarks(*planned);
+  return status;
+}
+
 int showModel(const ShowArguments &arguments, Console &console) {
   if (arguments.graph.empty())
     return console.fail(
         Status::usage("a model has a --graph; --memory and --trace are of a plan"));
-  SpecResult spec = readSpec(arguments.spec);
+  SpecResult spec = readSpec(arguments.spec, arguments.sets);
   if (!spec.spec)
     return console.refuse(spec.errors);
   if (auto problem =
@@ -97,10 +114,14 @@ int showModel(const ShowArguments &arguments, Console &console) {
   CompileOptions options;
   options.spec = *spec.spec;
   options.stopAfter = *compileStageNamed(arguments.stage);
+  MemoryMarks marks;
+  if (Status status = decideMemory(**module, options, marks); !status.ok())
+    return console.fail(status);
   CompileReport compiled;
   if (Status status = compileModule(**module, options, compiled); !status.ok())
     return console.fail(status);
-  if (Status status = writeGraph(moduleDot(**module), arguments.graph); !status.ok())
+  if (Status status = writeGraph(moduleDot(**module, marks), arguments.graph);
+      !status.ok())
     return console.fail(status);
   console.result["written"].push_back(arguments.graph);
   console.line("wrote " + arguments.graph);
@@ -125,11 +146,14 @@ Command addShow(CLI::App &parent, Console &console) {
   CLI::App *app =
       parent.add_subcommand("show", "Draw a model or a plan: graph, memory, timeline");
   app->add_option("subject", arguments->subject, "plan file, or ONNX file")->required();
-  app->add_option("--stage", arguments->stage, "of a model: model, train or regions")
-      ->check(CLI::IsMember({"model", "train", "regions"}));
+  app->add_option("--stage", arguments->stage,
+                  "of a model: model, train, regions, decide or plan")
+      ->check(CLI::IsMember({"model", "train", "regions", "decide", "plan"}));
   app->add_option("--program", arguments->program,
                   "of a plan: step, micro, update, eval or infer");
   app->add_option("--spec", arguments->spec, "training spec, for a model");
+  app->add_option("--set", arguments->sets,
+                  "KEY=VALUE over the spec, such as memory.budget=512MiB");
   app->add_option("--shape", arguments->shapes, "INPUT=4x18x1024, or DIMENSION=32");
   app->add_option("--graph", arguments->graph, "F.svg, F.png or F.dot");
   app->add_option("--memory", arguments->memory, "F.svg: the arena over the step");

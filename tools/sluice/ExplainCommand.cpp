@@ -1,0 +1,78 @@
+// sluice explain: why a plan is as it is, as a whole or for one tensor.
+
+#include "runtime/PlanReader.h"
+#include "tools/sluice/Cli.h"
+#include "tools/sluice/MemoryCertificate.h"
+#include "tools/sluice/TensorStory.h"
+
+namespace sluice::cli {
+namespace {
+
+struct ExplainArguments {
+  std::string plan, tensor;
+  uint32_t variant = 0;
+};
+
+void say(Console &console, const std::string &subject, const std::string &why) {
+  console.line(subject.empty() ? why : subject + ": " + why);
+  console.result["decisions"].push_back({{"subject", subject}, {"why", why}});
+}
+
+/// What the compiler has written down, as far as `wanted` is part of its subject.
+void sayReport(const Plan &plan, const std::string &wanted, Console &console) {
+  for (auto *list : {plan.raw().report(), plan.raw().decisions()})
+    for (uint32_t i = 0; i < sizeOf(list); ++i) {
+      std::string subject(viewOf(list->Get(i)->key()));
+      if (wanted.empty() || subject.find(wanted) != std::string::npos)
+        say(console, subject, std::string(viewOf(list->Get(i)->value())));
+    }
+}
+
+void sayCertificates(const Plan &plan, const PlanVariant &variant, Console &console) {
+  console.result["entries"] = certificates(plan, variant);
+  for (const std::string &line : certificateLines(plan, variant))
+    console.line(line);
+}
+
+int runExplain(const ExplainArguments &arguments, Console &console) {
+  auto read = PlanReader::readFile(arguments.plan);
+  if (!read)
+    return console.fail(read.status());
+  const Plan &plan = **read;
+  if (arguments.variant >= plan.variants().size())
+    return console.fail(Status::usage("--variant " + std::to_string(arguments.variant) +
+                                      ": the plan has " +
+                                      std::to_string(plan.variants().size()) +
+                                      ", from 0 on; 'sluice check' lists them"));
+  const PlanVariant &variant = plan.variants()[arguments.variant];
+  console.result["decisions"] = Json::array();
+  if (arguments.tensor.empty())
+    sayCertificates(plan, variant, console);
+  sayReport(plan, arguments.tensor, console);
+  for (auto &[subject, why] : arguments.tensor.empty()
+                                  ? memoryChoices(plan, variant)
+                                  : tensorStory(plan, variant, arguments.tensor))
+    say(console, subject, why);
+  if (!arguments.tensor.empty() && console.result["decisions"].empty())
+    return console.fail(Status::refused(
+        "the plan has no tensor or decision named like '" + arguments.tensor +
+        "'; 'sluice explain " + arguments.plan + "' lists the decisions"));
+  return console.finish();
+}
+
+} // namespace
+
+Command addExplain(CLI::App &parent, Console &console) {
+  auto arguments = std::make_shared<ExplainArguments>();
+  CLI::App *app = parent.add_subcommand(
+      "explain", "Say why a plan is as it is, as a whole or for one tensor");
+  app->add_option("plan", arguments->plan, "plan file")->required();
+  app->add_option("tensor", arguments->tensor,
+                  "name of a tensor or node of the model, or a part of one");
+  app->add_option("--variant", arguments->variant,
+                  "of a plan with several: its number, from 0");
+  app->footer("Example: sluice explain model.plan fc1.weight");
+  return {app, [arguments, &console] { return runExplain(*arguments, console); }};
+}
+
+} // namespace sluice::cli

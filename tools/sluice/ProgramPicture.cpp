@@ -1,0 +1,132 @@
+// The graph of a program of a plan file.
+
+#include "tools/sluice/Cli.h"
+#include "tools/sluice/DotText.h"
+#include "tools/sluice/GraphPicture.h"
+#include "tools/sluice/MemoryCertificate.h"
+
+namespace sluice::cli {
+namespace {
+
+using Mark = DotText::Mark;
+
+bool touches(const fbs::Launch &launch, const fbs::BufferInfo &buffer) {
+  for (uint32_t s = 0; s < sizeOf(launch.stages()); ++s)
+    for (uint32_t o = 0; o < sizeOf(launch.stages()->Get(s)->operands()); ++o) {
+      const fbs::Operand &operand = *launch.stages()->Get(s)->operands()->Get(o);
+      if (operand.space() == fbs::Space::step &&
+          operand.offset() < buffer.offset() + buffer.size() &&
+          buffer.offset() < operand.offset() + operand.size())
+        return true;
+    }
+  return false;
+}
+
+class ProgramGraph {
+public:
+  explicit ProgramGraph(const fbs::Program &program)
+      : program(program), launches(sizeOf(program.launches())) {
+    int64_t forward = 0; // what runs before any run more
+    while (forward < launches &&
+           program.launches()->Get(static_cast<uint32_t>(forward))->again() == 0)
+      ++forward;
+    for (uint32_t b = 0; b < sizeOf(program.buffers()); ++b) {
+      const fbs::BufferInfo &buffer = *program.buffers()->Get(b);
+      if (buffer.first() < forward && buffer.run() == 0 && isRecomputed(buffer))
+        dropped.insert(buffer.first());
+    }
+  }
+
+  std::string draw() {
+    dot.open("0", viewOf(program.name()));
+    for (uint32_t i = 0; i < launches; ++i) {
+      const fbs::Launch &launch = *program.launches()->Get(i);
+      std::string label = std::to_string(i) + ": " + std::string(viewOf(launch.op())) +
+                          "\n" + std::string(viewOf(launch.node()));
+      if (launch.again() > 0)
+        label += "\n(run again, " + std::to_string(launch.again()) + ")";
+      dot.node(launchId(i), label,
+               launch.again() > 0    ? Mark::RunAgain
+               : dropped.contains(i) ? Mark::Recomputed
+                                     : Mark::None);
+      if (i > 0)
+        dot.below(launchId(i - 1), launchId(i));
+    }
+    for (uint32_t b = 0; b < sizeOf(program.buffers()); ++b)
+      if (program.buffers()->Get(b)->space() == fbs::Space::step)
+        addBuffer(b, *program.buffers()->Get(b));
+    for (uint32_t c = 0; c < sizeOf(program.copies()); ++c)
+      addCopy(c, *program.copies()->Get(c));
+    dot.close();
+    return dot.finish();
+  }
+
+private:
+  static std::string launchId(int64_t launch) { return "l" + std::to_string(launch); }
+
+  bool isRecomputed(const fbs::BufferInfo &buffer) const {
+    for (uint32_t t = 0; t < sizeOf(program.tensors()); ++t) {
+      const fbs::TensorFact &fact = *program.tensors()->Get(t);
+      if (fact.choice() == fbs::Choice::recomputed &&
+          hasName(viewOf(buffer.name()), viewOf(fact.name())))
+        return true;
+    }
+    return false;
+  }
+
+  Mark markOf(const fbs::BufferInfo &buffer) const {
+    if (buffer.offloaded())
+      return Mark::Offloaded;
+    return buffer.run() > 0 ? Mark::RunAgain : Mark::None;
+  }
+
+  void addBuffer(uint32_t index, const fbs::BufferInfo &buffer) {
+    std::string from = launchId(buffer.first());
+    if (buffer.first() < 0) {
+      from = "b" + std::to_string(index);
+      dot.node(from, viewOf(buffer.name()), Mark::None, "ellipse");
+    }
+    std::string name(viewOf(buffer.name()));
+    constexpr size_t most = 40; // the end of a name says most
+    if (name.size() > most)
+      name = "..." + name.substr(name.size() - most);
+    std::string label = name + "\n" + sizeText(buffer.size());
+    auto [first, last] = launchesOf(buffer, program);
+    for (int64_t i = first; i <= last && i < launches; ++i)
+      if (i != buffer.first() &&
+          touches(*program.launches()->Get(static_cast<uint32_t>(i)), buffer))
+        dot.edge(from, launchId(i), label, markOf(buffer));
+  }
+
+  void addCopy(uint32_t index, const fbs::Copy &copy) {
+    std::string id = "c" + std::to_string(index);
+    bool out = copy.to_space() == fbs::Space::host_step ||
+               copy.to_space() == fbs::Space::host_state;
+    dot.node(id,
+             std::string(out ? "copy to the host\n" : "copy from the host\n") +
+                 std::string(viewOf(copy.name())) + " " + sizeText(copy.size()),
+             Mark::Offloaded, "cds");
+    if (copy.wait_launches() > 0)
+      dot.order(launchId(copy.wait_launches() - 1), id);
+    if (index > 0)
+      dot.order("c" + std::to_string(index - 1), id);
+    for (uint32_t i = 0; i < launches; ++i)
+      if (program.launches()->Get(i)->wait_copies() == index + 1) {
+        dot.order(id, launchId(i));
+        break;
+      }
+  }
+
+  const fbs::Program &program;
+  int64_t launches;
+  std::set<int64_t> dropped; // launches whose results are computed again
+  DotText dot;
+};
+
+} // namespace
+
+std::string programDot(const fbs::Program &program) {
+  return ProgramGraph(program).draw();
+}
+
+} // namespace sluice::cli
