@@ -189,8 +189,34 @@ def PredictTimes : Pass<"predict-times", "::mlir::ModuleOp"> {
 }
 
 def VerifyPlan : Pass<"verify-plan", "::mlir::ModuleOp"> {
-  let summary = "Proves that no live buffers overlap and no launch leaves its operands";
+  let summary = "Proves that no live buffers overlap, both queues are ordered and no launch leaves its operands";
   let constructor = "::sluice::createVerifyPlan()";
 }
 
 #endif
+def StreamOffload : Pass<"stream-offload", "::mlir::ModuleOp"> {
+  let summary = "Moves what lies in the host's memory to the device where launches need it, and back";
+  let description = [{
+    State with `space = "host"`, and buffers with `offload`, get bytes on the device for each stretch of launches that
+    uses them, copies in a queue beside the launches, and waits between the two queues. Copies to the device begin as
+    late as the predicted times allow without keeping a launch waiting. With `at_once` launches wait instead, which
+    needs the fewest bytes.
+
+    ```mlir
+    %h = plan.buffer "h" "activations" size 4096 {offload}
+    // becomes
+    %0 = plan.buffer "h" "activations" in "host" size 4096
+    %1 = plan.buffer "h" "activations" size 4096 {offloaded}
+    %2 = plan.buffer "h" "activations" size 4096 {offloaded}
+    plan.queue @copy {
+      plan.wait @compute 1
+      plan.copy "h" %1 to %0 {predicted_us = 2.4 : f64}
+      plan.wait @compute 6
+      plan.copy "h" %0 to %2 {predicted_us = 2.4 : f64}
+      plan.signal 2
+    }
+    ```
+  }];
+  let constructor = "::sluice::createStreamOffload()";
+}
+

@@ -1,6 +1,8 @@
 // The design on one page: the stages, their passes, and why in this order.
 
 #include "passes/Pipeline.h"
+
+#include "passes/OffloadStep.h"
 #include "passes/Passes.h"
 
 #include "mlir/Pass/PassManager.h"
@@ -48,15 +50,29 @@ void buildDecidePipeline(OpPassManager &passes, const TrainingSpec &spec) {
   passes.addPass(createPlaceRecompute(spec));
 }
 
-void buildPlanPipeline(OpPassManager &passes, bool chain) {
+void buildMeasurePipeline(OpPassManager &passes, bool chain) {
   passes.addPass(createLowerGraphToPlan());
   if (chain)
     passes.addPass(createChainLaunches());
-  // Live ranges follow from the order, so offsets come after it.
+  passes.addPass(createPredictTimes());
+}
+
+void buildOrderPipeline(OpPassManager &passes, bool chain) {
+  passes.addPass(createLowerGraphToPlan());
+  if (chain)
+    passes.addPass(createChainLaunches());
   passes.addPass(createOrderPlan());
   passes.addPass(createPlanMemory());
   passes.addPass(createPredictTimes());
   passes.addPass(createVerifyPlan());
 }
 
+}
+
+void buildPlanPipeline(OpPassManager &passes, bool chain, const OffloadNames *offload) {
+  buildOrderPipeline(passes, chain);
+  // When a tensor is idle follows from the order, how long from the times.
+  passes.addPass(offload ? createStreamOffload(*offload) : createStreamOffload());
+  // Live ranges follow from the order and the copies, so offsets come after both.
+  passes.addPass(createPlanMemory());
 } // namespace sluice

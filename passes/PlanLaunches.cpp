@@ -52,6 +52,31 @@ SmallVector<plan::LaunchOp> launchesOf(plan::ProgramOp program) {
   return llvm::to_vector(program.queue().getBody().front().getOps<plan::LaunchOp>());
 }
 
+SmallVector<QueuedCopy> copiesOf(plan::ProgramOp program) {
+  SmallVector<QueuedCopy> copies;
+  plan::QueueOp queue = program.copyQueue();
+  if (!queue)
+    return copies;
+  int64_t waited = 0;
+  for (Operation &op : queue.getBody().front()) {
+    if (auto wait = dyn_cast<plan::WaitOp>(op))
+      waited = std::max<int64_t>(waited, wait.getValue());
+    if (auto copy = dyn_cast<plan::CopyOp>(op))
+      copies.push_back({copy, waited, 0});
+  }
+  int64_t launch = 0;
+  size_t done = 0;
+  for (Operation &op : program.queue().getBody().front()) {
+    launch += isa<plan::LaunchOp>(op);
+    if (auto wait = dyn_cast<plan::WaitOp>(op))
+      for (; done < copies.size() && int64_t(done) < int64_t(wait.getValue()); ++done)
+        copies[done].doneBy = launch;
+  }
+  for (; done < copies.size(); ++done)
+    copies[done].doneBy = launch + 1;
+  return copies;
+}
+
 bool isInput(plan::BufferOp buffer) { return usedBy<plan::InputOp>(buffer); }
 bool isOutput(plan::BufferOp buffer) { return usedBy<plan::OutputOp>(buffer); }
 

@@ -1,8 +1,10 @@
 // VerifyPlan: proves the plan. Live ranges cover every use, no two buffers live together
 // overlap, everything lies in its reservation, and no launch can leave its operands.
+// QueueVerifier.cpp proves what copies add.
 
 #include "passes/Passes.h"
 #include "passes/PlanLaunches.h"
+#include "passes/QueueVerifier.h"
 #include "passes/RegionDomain.h"
 #include "passes/planning/PlacementChecker.h"
 
@@ -22,7 +24,8 @@ public:
       : program(program), symbols(symbols) {}
 
   LogicalResult run() {
-    bool sound = succeeded(verifyPlacement());
+    bool sound = succeeded(verifyPlacement(false)) && succeeded(verifyPlacement(true));
+    sound &= succeeded(verifyQueues(program));
     int64_t instant = 0;
     for (plan::LaunchOp launch : launchesOf(program)) {
       sound &= succeeded(verifyLives(launch, instant++));
@@ -33,10 +36,12 @@ public:
   }
 
 private:
-  LogicalResult verifyPlacement() {
+  LogicalResult verifyPlacement(bool onHost) {
     PlacementProblem problem;
     PlacementSolution solution;
     for (auto buffer : program.getBody().front().getOps<plan::BufferOp>()) {
+      if (buffer.isOnHost() != onHost)
+        continue;
       if (!buffer.getOffset() || !buffer.getFirst())
         return buffer.emitError("has no place; run 'plan-memory' before");
       problem.buffers.push_back({int64_t(*buffer.getFirst()),
@@ -44,8 +49,9 @@ private:
                                  int64_t(buffer.getSize())});
       solution.offsets.push_back(*buffer.getOffset());
     }
-    solution.peakBytes = program.getStepBytes();
-    solution.lowerBoundBytes = program.getBoundBytes();
+    solution.peakBytes = onHost ? program.getHostBytes() : program.getStepBytes();
+    solution.lowerBoundBytes =
+        onHost ? program.getHostBoundBytes() : program.getBoundBytes();
     solution.optimal = solution.peakBytes == solution.lowerBoundBytes;
     std::string wrong = checkPlacement(problem, solution);
     if (!wrong.empty())
@@ -56,6 +62,9 @@ private:
   LogicalResult verifyLives(plan::LaunchOp launch, int64_t instant) {
     for (const LaunchAccess &access : accessesOf(launch)) {
       auto buffer = dyn_cast<plan::BufferOp>(access.range.root);
+      if (isOnHost(access.range.root))
+        return launch.emitError("launch ")
+               << instant << " reads or writes the host's memory";
       if (!buffer || !buffer.getFirst())
         continue;
       int64_t first = *buffer.getFirst(), last = *buffer.getLast();
@@ -152,8 +161,11 @@ private:
   SymbolTable &symbols;
 };
 
-LogicalResult verifyState(ModuleOp module) {
-  auto states = llvm::to_vector(module.getOps<plan::StateOp>());
+LogicalResult verifyState(ModuleOp module, bool onHost) {
+  SmallVector<plan::StateOp> states;
+  for (auto state : module.getOps<plan::StateOp>())
+    if (state.isOnHost() == onHost)
+      states.push_back(state);
   llvm::sort(states, [](plan::StateOp a, plan::StateOp b) {
     return std::pair(a.getOffset(), a.getSize()) < std::pair(b.getOffset(), b.getSize());
   });
@@ -171,7 +183,8 @@ LogicalResult verifyState(ModuleOp module) {
 struct VerifyPlan : impl::VerifyPlanBase<VerifyPlan> {
   void runOnOperation() override {
     SymbolTable symbols(getOperation());
-    bool sound = succeeded(verifyState(getOperation()));
+    bool sound = succeeded(verifyState(getOperation(), false)) &&
+                 succeeded(verifyState(getOperation(), true));
     for (auto program : getOperation().getOps<plan::ProgramOp>())
       sound &= succeeded(ProgramVerifier(program, symbols).run());
     if (!sound)
