@@ -27,9 +27,9 @@ std::unique_ptr<mlir::Pass> createPlaceRecompute(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createLowerGraphToPlan();
 std::unique_ptr<mlir::Pass> createChainLaunches();
 std::unique_ptr<mlir::Pass> createOrderPlan();
+std::unique_ptr<mlir::Pass> createStreamOffload();
 std::unique_ptr<mlir::Pass> createPlanMemory();
 std::unique_ptr<mlir::Pass> createPredictTimes();
-std::unique_ptr<mlir::Pass> createStreamOffload();
 std::unique_ptr<mlir::Pass> createVerifyPlan();
 
 } // namespace sluice

@@ -178,22 +178,6 @@ def OrderPlan : Pass<"order-plan", "::mlir::ModuleOp"> {
   let constructor = "::sluice::createOrderPlan()";
 }
 
-def PlanMemory : Pass<"plan-memory", "::mlir::ModuleOp"> {
-  let summary = "Gives every buffer its live range and its offset";
-  let constructor = "::sluice::createPlanMemory()";
-}
-
-def PredictTimes : Pass<"predict-times", "::mlir::ModuleOp"> {
-  let summary = "Writes the roofline time of each launch and program";
-  let constructor = "::sluice::createPredictTimes()";
-}
-
-def VerifyPlan : Pass<"verify-plan", "::mlir::ModuleOp"> {
-  let summary = "Proves that no live buffers overlap, both queues are ordered and no launch leaves its operands";
-  let constructor = "::sluice::createVerifyPlan()";
-}
-
-#endif
 def StreamOffload : Pass<"stream-offload", "::mlir::ModuleOp"> {
   let summary = "Moves what lies in the host's memory to the device where launches need it, and back";
   let description = [{
@@ -220,3 +204,19 @@ def StreamOffload : Pass<"stream-offload", "::mlir::ModuleOp"> {
   let constructor = "::sluice::createStreamOffload()";
 }
 
+def PlanMemory : Pass<"plan-memory", "::mlir::ModuleOp"> {
+  let summary = "Gives every buffer its live range and its offset";
+  let constructor = "::sluice::createPlanMemory()";
+}
+
+def PredictTimes : Pass<"predict-times", "::mlir::ModuleOp"> {
+  let summary = "Writes the roofline time of each launch and program";
+  let constructor = "::sluice::createPredictTimes()";
+}
+
+def VerifyPlan : Pass<"verify-plan", "::mlir::ModuleOp"> {
+  let summary = "Proves that no live buffers overlap, both queues are ordered and no launch leaves its operands";
+  let constructor = "::sluice::createVerifyPlan()";
+}
+
+#endif

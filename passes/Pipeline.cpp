@@ -62,11 +62,7 @@ void buildOrderPipeline(OpPassManager &passes, bool chain) {
   if (chain)
     passes.addPass(createChainLaunches());
   passes.addPass(createOrderPlan());
-  passes.addPass(createPlanMemory());
   passes.addPass(createPredictTimes());
-  passes.addPass(createVerifyPlan());
-}
-
 }
 
 void buildPlanPipeline(OpPassManager &passes, bool chain, const OffloadNames *offload) {
@@ -75,4 +71,8 @@ void buildPlanPipeline(OpPassManager &passes, bool chain, const OffloadNames *of
   passes.addPass(offload ? createStreamOffload(*offload) : createStreamOffload());
   // Live ranges follow from the order and the copies, so offsets come after both.
   passes.addPass(createPlanMemory());
+  passes.addPass(createPredictTimes());
+  passes.addPass(createVerifyPlan());
+}
+
 } // namespace sluice
