@@ -2,6 +2,7 @@
 
 #include "passes/planning/RecomputeLevels.h"
 #include "passes/planning/RecomputePlanner.h"
+#include "passes/planning/RecomputeShave.h"
 
 #include <algorithm>
 
@@ -19,6 +20,32 @@ Frontier::Frontier(Frontier &&) = default;
 Frontier::~Frontier() = default;
 
 namespace {
+
+/// Plans somewhat above a target, brought down to it operation by operation: segments of
+/// many levels are coarser than that.
+void shavePlans(const RecomputeGraph &graph, int64_t least, int64_t once,
+                ParetoPlans &plans) {
+  ScheduleSimulator simulator(graph);
+  std::vector<int64_t> targets;
+  for (int64_t i = 16; i > 0; --i)
+    targets.push_back(least + (once - least) * i / 16);
+  for (int64_t percent : {8, 6, 4, 2, 0})
+    if (least + least * percent / 100 < targets.back())
+      targets.push_back(least + least * percent / 100);
+  for (int64_t target : targets) {
+    auto above = plans.all().upper_bound(target);
+    if (above == plans.all().end())
+      continue;
+    std::vector<int32_t> sequence = above->second.sequence;
+    if (sequence.empty())
+      sequence = simulator.sequenceFor(
+          std::vector<char>(above->second.kept.begin(), above->second.kept.end()));
+    sequence = shavePeaks(graph, std::move(sequence), target);
+    ScheduleCost cost = simulator.simulate(sequence);
+    if (plans.wouldTake(cost))
+      plans.add({cost, {}, std::move(sequence), "levels, shaved"});
+  }
+}
 
 /// From many levels to one run again to none: each only where it can still gain.
 ParetoPlans findPlans(const RecomputeGraph &graph, const FrontierOptions &options) {
@@ -43,6 +70,7 @@ ParetoPlans findPlans(const RecomputeGraph &graph, const FrontierOptions &option
   int64_t once = plans.all().begin()->first;
   RecomputeLevels(graph, options.segments, options.slots)
       .addPlans(std::min(most, once + (most - once) / 8), plans);
+  shavePlans(graph, least, once, plans);
   return plans;
 }
 

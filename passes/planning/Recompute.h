@@ -30,7 +30,7 @@ struct RecomputeProblem {
     int32_t block = -1;       ///< layer for the policies `every` and `sqrt`; -1 outside
     double againUs = -1;      ///< of a run that is not the first; below 0: `costUs`
     /// (input, output): the output takes the input's bytes where no later run reads
-    /// these; each value in at most one pair.
+    /// these; in order, each value once.
     std::vector<std::pair<int32_t, int32_t>> inPlace = {};
     /// Inputs that a further run may do without, when not all its results are wanted.
     /// Plans provide them; bounds on time do not rely on them.

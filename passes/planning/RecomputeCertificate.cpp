@@ -259,9 +259,14 @@ private:
       own = touched(facts, k - 1);
     for (int32_t o = 0; o < facts.first; ++o) {
       bool runs = start || facts.mayRunAgain(o) || firstNeed[o] >= k;
-      for (int32_t v : facts.problem.ops[o].inputs)
-        runs = runs && (facts.writer[v] < 0 || possible[v]);
-      runs = runs && between + touchedBytes(o, start ? 0 : k) <= budget;
+      int64_t without = 0;
+      for (int32_t v : facts.problem.ops[o].inputs) {
+        const auto &optional = facts.problem.ops[o].optionalInputs;
+        bool skip = !start && std::count(optional.begin(), optional.end(), v) > 0;
+        runs = runs && (facts.writer[v] < 0 || possible[v] || skip);
+        without += skip && facts.writer[v] >= 0 ? facts.bytes(v) : 0;
+      }
+      runs = runs && between + touchedBytes(o, start ? 0 : k) - without <= budget;
       for (int32_t v : facts.problem.ops[o].outputs) {
         bool stays =
             possible[v] && before + (own.count(v) ? 0 : facts.bytes(v)) <= budget;

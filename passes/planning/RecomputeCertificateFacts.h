@@ -4,6 +4,7 @@
 #include "passes/planning/Recompute.h"
 
 #include <algorithm>
+#include <map>
 
 namespace sluice {
 
@@ -37,12 +38,15 @@ public:
     return std::none_of(outs.begin(), outs.end(),
                         [&](int32_t v) { return problem.values[v].keep; });
   }
-  /// Bytes that outputs of `o` can share with inputs of which `dies` holds.
+  /// Bytes that outputs of `o` can share at most with inputs of which `dies` holds.
   template <typename Dies> int64_t shared(int32_t o, Dies dies) const {
-    int64_t sum = 0;
+    std::map<int32_t, int64_t> most; // by output
     for (auto [in, out] : problem.ops[o].inPlace)
       if (dies(in))
-        sum += std::min(bytes(in), bytes(out));
+        most[out] = std::max(most[out], std::min(bytes(in), bytes(out)));
+    int64_t sum = 0;
+    for (auto [out, size] : most)
+      sum += size;
     return sum;
   }
   double onceUs() const {

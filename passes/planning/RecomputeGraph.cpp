@@ -32,16 +32,11 @@ std::string checkOp(const RecomputeProblem &problem, size_t index,
     if (producer[v] < 0 && !problem.values[v].preexisting)
       return opName(index) + " reads " + valueName(v) + " before it is computed";
   }
-  std::vector<int32_t> shared;
-  for (auto [in, out] : op.inPlace) {
+  for (auto [in, out] : op.inPlace)
     if (std::count(op.inputs.begin(), op.inputs.end(), in) == 0 ||
-        std::count(op.outputs.begin(), op.outputs.end(), out) == 0 ||
-        std::count(shared.begin(), shared.end(), in) +
-                std::count(shared.begin(), shared.end(), out) >
-            0)
-      return opName(index) + " has in-place pairs that are not of its inputs and outputs";
-    shared.insert(shared.end(), {in, out});
-  }
+        std::count(op.outputs.begin(), op.outputs.end(), out) == 0)
+      return opName(index) +
+             " has an in-place pair that is not of its inputs and outputs";
   for (int32_t v : op.outputs) {
     if (!known(v))
       return opName(index) + " writes " + valueName(v) + ", which does not exist";
@@ -151,7 +146,7 @@ int64_t unavoidableAt(const RecomputeGraph &graph, int32_t op,
     bytes += graph.size[v];
   for (int32_t v : graph.inputs[op])
     bytes += held[v] ? 0 : graph.size[v];
-  return bytes - graph.sharedBytes(op, [&](int32_t v) { return !held[v]; });
+  return bytes - graph.mostSharedBytes(op, [&](int32_t v) { return !held[v]; });
 }
 
 std::vector<int64_t> unavoidableBytes(const RecomputeGraph &graph) {
@@ -182,7 +177,7 @@ std::vector<int64_t> unavoidableBytes(const RecomputeGraph &graph) {
     // When a forward operation runs is the schedule's choice: what is held then is open.
     for (int32_t v : graph.inputs[o])
       touched += graph.isForward(o) && held[v] ? graph.size[v] : 0;
-    touched -= graph.sharedBytes(o, [&](int32_t v) { return !held[v]; });
+    touched -= graph.mostSharedBytes(o, [&](int32_t v) { return !held[v]; });
     bytes[o] = (graph.isForward(o) ? 0 : level) + touched;
     if (!graph.isForward(o))
       for (int32_t v : graph.inputs[o])

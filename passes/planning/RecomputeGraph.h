@@ -43,8 +43,28 @@ struct RecomputeGraph {
   /// Bytes that the operation saves by writing over inputs of which `dies` holds.
   template <typename Dies> int64_t sharedBytes(int32_t op, Dies dies) const {
     int64_t bytes = 0;
-    for (auto [in, out] : inPlace[op])
-      bytes += dies(in) ? std::min(size[in], size[out]) : 0;
+    const auto &pairs = inPlace[op];
+    std::vector<char> taken(pairs.size(), 0);
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      taken[i] = dies(pairs[i].first);
+      for (size_t k = 0; k < i && taken[i]; ++k)
+        taken[i] = !taken[k] || (pairs[k].first != pairs[i].first &&
+                                 pairs[k].second != pairs[i].second);
+      if (taken[i])
+        bytes += std::min(size[pairs[i].first], size[pairs[i].second]);
+    }
+    return bytes;
+  }
+  /// At most: whichever inputs `mayDie` says may be written over.
+  template <typename MayDie> int64_t mostSharedBytes(int32_t op, MayDie mayDie) const {
+    int64_t bytes = 0;
+    for (int32_t v : outputs[op]) {
+      int64_t most = 0;
+      for (auto [in, out] : inPlace[op])
+        if (out == v && mayDie(in))
+          most = std::max(most, std::min(size[in], size[out]));
+      bytes += most;
+    }
     return bytes;
   }
   bool isForwardValue(int32_t value) const {

@@ -24,7 +24,7 @@ StructuralMinimum mostTouched(const RecomputeGraph &graph) {
   StructuralMinimum most;
   for (int32_t o = 0; o < graph.opCount; ++o) {
     int64_t bytes =
-        graph.workspace[o] - graph.sharedBytes(o, [](int32_t) { return true; });
+        graph.workspace[o] - graph.mostSharedBytes(o, [](int32_t) { return true; });
     for (int32_t v : graph.inputs[o])
       bytes += graph.size[v];
     for (int32_t v : graph.outputs[o])
@@ -124,7 +124,10 @@ public:
       int64_t computed =
           mayRun ? touched(o) + between[k] : std::numeric_limits<int64_t>::max();
       for (int32_t v : graph.inputs[o])
-        computed = std::max(computed, peaks[v]);
+        if (!isOptional(o, v))
+          computed = std::max(computed, peaks[v]);
+        else if (mayRun && !graph.preexisting[v])
+          computed -= graph.size[v];
       for (int32_t v : graph.outputs[o]) {
         bool counted = std::binary_search(reads.begin(), reads.end(), v);
         int64_t stays = std::max(peaks[v], bytes[k - 1] + (counted ? 0 : graph.size[v]));
@@ -143,7 +146,12 @@ private:
       sum += graph.preexisting[v] ? 0 : graph.size[v];
     for (int32_t v : graph.outputs[o])
       sum += graph.size[v];
-    return sum - graph.sharedBytes(o, [](int32_t) { return true; });
+    return sum - graph.mostSharedBytes(o, [](int32_t) { return true; });
+  }
+
+  bool isOptional(int32_t o, int32_t value) const {
+    auto optional = graph.optionalInputs[o];
+    return std::binary_search(optional.begin(), optional.end(), value);
   }
 
   const RecomputeGraph &graph;

@@ -5,6 +5,7 @@
 #include "passes/planning/RecomputeCertificateFacts.h"
 
 #include <cmath>
+#include <set>
 
 namespace sluice {
 namespace {
@@ -83,10 +84,13 @@ int64_t sweepPeak(const StepFacts &facts, const std::vector<Execution> &schedule
   for (int64_t i = 0; i < count; ++i) {
     level += change[i];
     int64_t shared = 0;
+    std::set<int64_t> taken;
     for (auto [in, out] : pairs[i])
-      if (instances[in].end == i)
+      if (instances[in].end == i && !taken.count(in) && !taken.count(out)) {
+        taken.insert({in, out});
         shared +=
             std::min(facts.bytes(instances[in].value), facts.bytes(instances[out].value));
+      }
     peak = std::max(peak, level + facts.workspace(schedule[i].op) - shared);
   }
   return peak;

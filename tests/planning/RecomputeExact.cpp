@@ -132,9 +132,12 @@ private:
       int64_t level = step.round(op.workspaceBytes);
       for (int32_t v : live)
         level += step.bytes(v);
+      std::set<int32_t> shared;
       for (auto [in, out] : op.inPlace)
-        if (!isRead(i, in))
+        if (!isRead(i, in) && !shared.count(in) && !shared.count(out)) {
           level -= std::min(step.bytes(in), step.bytes(out));
+          shared.insert({in, out});
+        }
       most = std::max(most, level);
     }
     return most;
@@ -228,9 +231,20 @@ double exactTime(const RecomputeProblem &problem, int64_t budgetBytes) {
       double after = us + op.timeUs(again);
       if (level <= budgetBytes)
         offer(after, {during, run | 1u << o});
-      for (auto [in, out] : op.inPlace) // at most one pair in these steps
-        if (level - std::min(step.bytes(in), step.bytes(out)) <= budgetBytes)
-          offer(after, {during & ~(1u << in), run | 1u << o});
+      for (uint32_t set = 1; set < 1u << op.inPlace.size(); ++set) {
+        int64_t saved = 0;
+        uint32_t used = 0, overwritten = 0;
+        for (size_t p = 0; p < op.inPlace.size(); ++p) {
+          auto [in, out] = op.inPlace[p];
+          if (!(set >> p & 1) || (used & (1u << in | 1u << out)))
+            continue;
+          used |= 1u << in | 1u << out;
+          overwritten |= 1u << in;
+          saved += std::min(step.bytes(in), step.bytes(out));
+        }
+        if (level - saved <= budgetBytes)
+          offer(after, {during & ~overwritten, run | 1u << o});
+      }
     }
   }
   return std::numeric_limits<double>::infinity();

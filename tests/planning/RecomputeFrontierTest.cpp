@@ -157,6 +157,16 @@ TEST_P(Decoder, IsWithinOnePercentOfTheBound) {
     EXPECT_LE(gap, 0.01);
   }
   sweep(problem, frontier);
+  EXPECT_LE(double(frontier.smallestBytes()),
+            1.10 * double(frontier.structuralMinimumBytes()));
+  problem.backwardInOrder = false; // as real steps are planned
+  Frontier free = Frontier::build(problem);
+  for (double share : {0.2, 0.4, 0.6, 0.8}) {
+    int64_t budget = activationBudget(frontier, share);
+    RecomputeCertificate proof = free.certificate(budget);
+    ASSERT_EQ(checkCertificate(problem, proof), "");
+    EXPECT_LE(free.planForBudget(budget).timeUs, 1.01 * proof.boundUs);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, Decoder,

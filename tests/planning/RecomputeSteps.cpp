@@ -246,9 +246,11 @@ static void addDetails(RecomputeProblem &problem, uint32_t seed) {
   std::mt19937 random(seed + 1000000);
   auto below = [&](size_t n) { return size_t(random() % uint32_t(n)); };
   for (auto &op : problem.ops) {
-    int32_t in = op.inputs[below(op.inputs.size())];
-    if (below(2) && !problem.values[in].preexisting)
-      op.inPlace.push_back({in, op.outputs[below(op.outputs.size())]});
+    for (size_t i = below(4); i > 1; --i) {
+      int32_t in = op.inputs[below(op.inputs.size())];
+      if (!problem.values[in].preexisting)
+        op.inPlace.push_back({in, op.outputs[below(op.outputs.size())]});
+    }
     if (below(2))
       op.againUs = double(below(10));
     if (below(4) == 0)

@@ -1,0 +1,258 @@
+#include "passes/planning/RecomputeShave.h"
+
+#include <algorithm>
+#include <map>
+
+namespace sluice {
+namespace {
+
+constexpr int maxPasses = 12;
+constexpr size_t maxOps = 64; // to compute one value again
+
+/// One pass over a sequence. Run i of it is at position 2 i; what is inserted in front of
+/// it, at 2 i - 1.
+class Shaver {
+public:
+  Shaver(const RecomputeGraph &graph, const std::vector<int32_t> &sequence,
+         int64_t target)
+      : graph(graph), sequence(sequence), target(target), level(sequence.size() + 1, 0),
+        instances(graph.valueCount) {
+    measure();
+  }
+
+  /// True if a run was inserted.
+  bool run(std::vector<int32_t> &result) {
+    std::map<int32_t, std::vector<int32_t>> inserted; // before which run: operations
+    for (int32_t i = 0; i < int32_t(sequence.size()); ++i)
+      while (during(i) > target) {
+        Spill best = cheapestSpill(i);
+        if (best.value < 0)
+          break;
+        spill(best);
+        auto &list = inserted[best.until];
+        list.insert(list.end(), best.ops.begin(), best.ops.end());
+      }
+    if (inserted.empty())
+      return false;
+    result.clear();
+    for (int32_t i = 0; i < int32_t(sequence.size()); ++i) {
+      if (auto at = inserted.find(i); at != inserted.end())
+        result.insert(result.end(), at->second.begin(), at->second.end());
+      result.push_back(sequence[i]);
+    }
+    return true;
+  }
+
+private:
+  /// From a run that writes the value up to the next one.
+  struct Instance {
+    int32_t written;
+    std::vector<int32_t> reads; // ascending runs
+  };
+  struct Spill {
+    int32_t value = -1;
+    int32_t after = 0, until = 0;  // dead behind the run `after`, computed before `until`
+    std::vector<int32_t> ops = {}; // that compute it from what is there, in order
+    double price = 0;              // microseconds per byte
+  };
+
+  void measure() {
+    for (int32_t i = 0; i < int32_t(sequence.size()); ++i) {
+      for (int32_t v : graph.inputs[sequence[i]])
+        if (!instances[v].empty())
+          instances[v].back().reads.push_back(i);
+      for (int32_t v : graph.outputs[sequence[i]])
+        instances[v].push_back({i, {}});
+    }
+    // Change behind each run; preexisting values are no candidates but count.
+    std::vector<int64_t> change(sequence.size() + 1, 0);
+    int64_t start = 0;
+    std::vector<int32_t> lastRead(graph.valueCount, -1);
+    for (int32_t i = 0; i < int32_t(sequence.size()); ++i)
+      for (int32_t v : graph.inputs[sequence[i]])
+        lastRead[v] = i;
+    for (int32_t v = 0; v < graph.valueCount; ++v) {
+      if (graph.preexisting[v]) {
+        if (graph.liveAtEnd[v] || lastRead[v] >= 0)
+          start += graph.size[v];
+        if (!graph.liveAtEnd[v] && lastRead[v] >= 0)
+          change[lastRead[v]] -= graph.size[v];
+      }
+      for (size_t k = 0; k < instances[v].size(); ++k) {
+        const Instance &instance = instances[v][k];
+        bool stays = graph.liveAtEnd[v] && k + 1 == instances[v].size();
+        change[instance.written] += graph.size[v];
+        if (!stays)
+          change[instance.reads.empty() ? instance.written : instance.reads.back()] -=
+              graph.size[v];
+      }
+    }
+    level[0] = start; // before run 0
+    for (size_t i = 0; i < sequence.size(); ++i)
+      level[i + 1] = level[i] + change[i];
+  }
+
+  /// Bytes while run i runs: what is live before it, and what it writes.
+  int64_t during(int32_t i) const {
+    int32_t o = sequence[i];
+    int64_t bytes = level[i] + graph.workspace[o];
+    for (int32_t v : graph.outputs[o])
+      bytes += graph.size[v];
+    return bytes - graph.sharedBytes(o, [&](int32_t v) {
+      const Instance *instance = at(v, i);
+      return instance && instance->reads.back() == i && !graph.liveAtEnd[v];
+    });
+  }
+
+  /// The instance of `v` that exists before run i; null if there is none.
+  const Instance *at(int32_t v, int32_t i) const {
+    const auto &list = instances[v];
+    auto behind = std::partition_point(list.begin(), list.end(),
+                                       [&](const Instance &k) { return k.written < i; });
+    return behind == list.begin() ? nullptr : &*std::prev(behind);
+  }
+
+  /// True if `v` is live just before run i whatever is inserted there.
+  bool isThere(int32_t v, int32_t i) const {
+    if (graph.preexisting[v])
+      return true;
+    const Instance *instance = at(v, i);
+    return instance && !instance->reads.empty() && instance->reads.back() >= i;
+  }
+
+  Spill cheapestSpill(int32_t i) {
+    Spill best;
+    for (int32_t v : candidatesAt(i)) {
+      const Instance *instance = at(v, i);
+      if (!instance || instance->reads.empty() || instance->reads.back() < i)
+        continue;
+      auto next = std::lower_bound(instance->reads.begin(), instance->reads.end(), i);
+      if (*next == i) // touched
+        continue;
+      Spill spill{v, next == instance->reads.begin() ? instance->written : next[-1],
+                  *next};
+      spill.ops = opsFor(v, spill.until);
+      for (int32_t o : spill.ops)
+        spill.price += graph.again[o] / double(graph.size[v]);
+      if (!spill.ops.empty() && (best.value < 0 || spill.price < best.price))
+        best = std::move(spill);
+    }
+    return best;
+  }
+
+  /// Values that may be computed again and are written before run i and read behind it.
+  std::vector<int32_t> candidatesAt(int32_t i) const {
+    std::vector<int32_t> list;
+    for (int32_t v = 0; v < graph.valueCount; ++v)
+      if (graph.isForwardValue(v) && graph.rerun[graph.producer[v]] &&
+          graph.size[v] > 0 && !graph.liveAtEnd[v] && !instances[v].empty() &&
+          instances[v].front().written < i)
+        list.push_back(v);
+    return list;
+  }
+
+  /// Operations that compute `v` in front of a run, within the target; none if there is
+  /// no short way.
+  std::vector<int32_t> opsFor(int32_t v, int32_t until) const {
+    std::vector<int32_t> ops{graph.producer[v]};
+    for (size_t k = 0; k < ops.size(); ++k) {
+      if (ops.size() > maxOps || !graph.rerun[ops[k]] || !hasRunBefore(ops[k], until))
+        return {};
+      for (int32_t u : graph.inputs[ops[k]])
+        if (!isThere(u, until) &&
+            std::find(ops.begin(), ops.end(), graph.producer[u]) == ops.end())
+          ops.push_back(graph.producer[u]);
+    }
+    std::sort(ops.begin(), ops.end());
+    bool fits = level[until] - graph.size[v] + peakOf(ops, v) <= target;
+    return fits ? ops : std::vector<int32_t>();
+  }
+
+  /// Bytes of running `ops` for `wanted` alone, beside what is there.
+  int64_t peakOf(const std::vector<int32_t> &ops, int32_t wanted) const {
+    int64_t live = 0, peak = 0;
+    for (size_t k = 0; k < ops.size(); ++k) {
+      for (int32_t u : graph.outputs[ops[k]])
+        live += graph.size[u];
+      peak = std::max(peak, live + graph.workspace[ops[k]]);
+      auto readLater = [&](int32_t u) {
+        for (size_t l = k + 1; l < ops.size(); ++l)
+          for (int32_t w : graph.inputs[ops[l]])
+            if (w == u)
+              return true;
+        return u == wanted;
+      };
+      for (int32_t u : graph.outputs[ops[k]])
+        live -= readLater(u) ? 0 : graph.size[u];
+      for (int32_t u : graph.inputs[ops[k]]) {
+        bool own = std::find(ops.begin(), ops.end(), graph.producer[u]) != ops.end();
+        live -= own && !readLater(u) ? graph.size[u] : 0;
+      }
+    }
+    return peak;
+  }
+
+  bool hasRunBefore(int32_t o, int32_t run) const {
+    for (int32_t v : graph.outputs[o])
+      if (!at(v, run))
+        return false;
+    return true;
+  }
+
+  void spill(const Spill &spill) {
+    for (int32_t o : spill.ops) {
+      for (int32_t u : graph.inputs[o])
+        if (!graph.preexisting[u])
+          readAt(u, spill.until);
+      for (int32_t u : graph.outputs[o])
+        if (u != spill.value && !isThere(u, spill.until))
+          insert(u, {spill.until - 1, {spill.until}});
+    }
+    auto *old = const_cast<Instance *>(at(spill.value, spill.until));
+    Instance again{spill.until - 1, {}}; // exists before `until`, not before that
+    auto from = std::lower_bound(old->reads.begin(), old->reads.end(), spill.until);
+    again.reads.assign(from, old->reads.end());
+    old->reads.erase(from, old->reads.end());
+    insert(spill.value, std::move(again));
+    for (int32_t i = spill.after + 1; i < spill.until; ++i)
+      level[i] -= graph.size[spill.value];
+  }
+
+  void readAt(int32_t v, int32_t run) {
+    if (!isThere(v, run))
+      return; // computed by an operation in front
+    auto &reads = const_cast<Instance *>(at(v, run))->reads;
+    auto place = std::lower_bound(reads.begin(), reads.end(), run);
+    if (place == reads.end() || *place != run)
+      reads.insert(place, run);
+  }
+
+  void insert(int32_t v, Instance instance) {
+    auto &list = instances[v];
+    auto place = std::partition_point(list.begin(), list.end(), [&](const Instance &k) {
+      return k.written <= instance.written;
+    });
+    list.insert(place, std::move(instance));
+  }
+
+  const RecomputeGraph &graph;
+  const std::vector<int32_t> &sequence;
+  int64_t target;
+  std::vector<int64_t> level; // before each run
+  std::vector<std::vector<Instance>> instances;
+};
+
+} // namespace
+
+std::vector<int32_t> shavePeaks(const RecomputeGraph &graph,
+                                std::vector<int32_t> sequence, int64_t targetBytes) {
+  std::vector<int32_t> next;
+  for (int pass = 0; pass < maxPasses; ++pass) {
+    if (!Shaver(graph, sequence, targetBytes).run(next))
+      break;
+    sequence.swap(next);
+  }
+  return sequence;
+}
+
+} // namespace sluice
