@@ -118,8 +118,10 @@ KernelWork workOf(std::string_view kernel, const int64_t *params, int64_t chunk)
   if (kernel == "gather")
     return gatherWork(unpackParams<GatherParams>(params));
   KernelWork work;
+  // Pools read their windows row by row, as fast as copies.
   bool moves = kernel == "copy_strided" || kernel == "fill" ||
-               kernel == "sum_slices_f32" || kernel.find("pack") != kernel.npos;
+               kernel == "sum_slices_f32" || kernel.find("pack") != kernel.npos ||
+               kernel.find("pool") != kernel.npos;
   work.kind = moves ? WorkKind::Move : WorkKind::Index;
   return work;
 }

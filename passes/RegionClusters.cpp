@@ -85,6 +85,20 @@ bool isCheapToRepeat(Operation *op) {
   return !smaller || isStored(source);
 }
 
+/// "NAME" where nothing reads the result but writes of "param/NAME" or "opt/NAME/m".
+StringRef updatedTensor(Operation *op) {
+  StringRef name;
+  for (Operation *user : op->getUsers()) {
+    auto write = dyn_cast<graph::WriteOp>(user);
+    if (!write)
+      return {};
+    name = write.getSymbol().split('/').second;
+    if (write.getSymbol().starts_with("opt/"))
+      name = name.rsplit('/').first;
+  }
+  return name;
+}
+
 } // namespace
 
 RegionClusters::RegionClusters(Block &block) : block(block) { number(); }
@@ -116,7 +130,7 @@ void RegionClusters::add(Operation *op, bool fuse) {
   }
   // Views and constants that are left are no work.
   bool canJoin = !isConstant && !view && (mayJoin(op) || isFree(op));
-  if (canJoin && !(fuse && (joinOnlyUser(op) || joinFirstUser(op))))
+  if (canJoin && !(fuse && (joinOnlyUser(op) || joinFirstUser(op) || joinUpdate(op))))
     startCluster(op);
   raiseDepths(op);
 }
@@ -205,6 +219,14 @@ bool RegionClusters::joinFirstUser(Operation *op) {
   return false;
 }
 
+/// New values of one parameter and its moments are computed together, from operands that
+/// they share. Nothing comes behind either, so there is no cycle.
+bool RegionClusters::joinUpdate(Operation *op) {
+  StringRef name = updatedTensor(op);
+  Cluster *cluster = name.empty() ? nullptr : updates.lookup(name);
+  return cluster && tryJoin(op, *cluster);
+}
+
 bool RegionClusters::startCluster(Operation *op) {
   FailureOr<RegionDomain> domain = analyseRegion(ArrayRef(op));
   if (failed(domain))
@@ -215,6 +237,8 @@ bool RegionClusters::startCluster(Operation *op) {
   owned.back()->elements = domain->elements();
   owned.back()->units = domain->units;
   clusters[op] = owned.back().get();
+  if (StringRef name = updatedTensor(op); !name.empty())
+    updates[name] = owned.back().get();
   return true;
 }
 

@@ -5,6 +5,7 @@
 
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/StringMap.h"
 
 #include <memory>
 #include <vector>
@@ -37,6 +38,7 @@ private:
   bool tryJoin(mlir::Operation *op, Cluster &cluster);
   bool joinOnlyUser(mlir::Operation *op);
   bool joinFirstUser(mlir::Operation *op);
+  bool joinUpdate(mlir::Operation *op);
   bool startCluster(mlir::Operation *op);
   bool wouldCycle(mlir::Operation *op, const Cluster &cluster) const;
   /// What is placed lies deeper than all that must run after it: whatever reaches a
@@ -51,6 +53,7 @@ private:
   std::vector<std::unique_ptr<Cluster>> owned;
   llvm::DenseMap<mlir::Operation *, Cluster *> clusters;
   llvm::DenseMap<mlir::Operation *, int64_t> position;
+  llvm::StringMap<Cluster *> updates; // by tensor: what its new state is computed in
   llvm::DenseMap<mlir::Operation *, int64_t> loneDepth; // of what is in no cluster
 };
 

@@ -40,7 +40,7 @@ public:
 /// Times of one network's step at one number of threads.
 struct ProbeRun {
   std::vector<MeasuredLaunch> launches;
-  double stepUs = 0; ///< sum of the launches and what lies between them, median
+  double stepUs = 0; ///< of the launches and what lies between them
 };
 
 Result<PlanPtr> compileProbe(const ProbeNetwork &network, int threads,
@@ -114,9 +114,10 @@ std::vector<std::vector<double>> launchTimes(const TraceRing &ring, size_t launc
   return times;
 }
 
-double median(std::vector<double> values) {
+/// Low enough to leave out what other programs on the machine did to a measurement.
+double usual(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
+  return values.empty() ? 0 : values[values.size() / 4];
 }
 
 /// The work of a launch as the plan file states it.
@@ -163,13 +164,13 @@ Status runProbe(PlanPtr plan, int threads, double seconds, ProbeRun &run) {
       return status;
     steps.push_back(double(nowNs() - start) / 1e3);
   }
-  run.stepUs = median(steps);
+  run.stepUs = usual(steps);
   std::vector<std::vector<double>> times = launchTimes(*(*session)->trace(), count);
   DeviceRates rates;
   for (size_t i = 0; i < count; ++i) {
     MeasuredLaunch measured = workOfLaunch(
         *plan->program("step")->launches()->Get(uint32_t(i)), plan->raw(), rates);
-    measured.us = median(times[i]);
+    measured.us = usual(times[i]);
     run.launches.push_back(measured);
   }
   return Status::success();
@@ -202,12 +203,13 @@ ThreadScaling scalingOf(int threads, const std::vector<MeasuredLaunch> &one,
   return at;
 }
 
-/// What launches that do next to nothing take; `shared`: those that all workers join.
+/// What launches that do next to nothing take; `shared`: only those that all workers
+/// join.
 double overheadUs(const std::vector<MeasuredLaunch> &launches, bool shared) {
   std::vector<double> values;
   for (const MeasuredLaunch &launch : launches)
     if (launch.isOnlyGenerated && launch.cost.bytes < 1 << 15 &&
-        (launch.cost.chunks > 1) == shared)
+        (launch.cost.chunks > 1 || !shared))
       values.push_back(launch.us);
   std::sort(values.begin(), values.end());
   return values.empty() ? 0 : values[values.size() / 4];
@@ -261,7 +263,7 @@ Status calibrate(const CalibrationOptions &options, DeviceProfile &profile,
   }
   DeviceRates &rates = profile.rates;
   fitRates(all[0], rates);
-  rates.launchUs = overheadUs(all[0], true);
+  rates.launchUs = overheadUs(all[0], false);
   rates.scaling = {{1, 1, 1, 1}};
   for (size_t i = 1; i < counts.size(); ++i) {
     rates.scaling.push_back(scalingOf(counts[i], all[0], all[i]));

@@ -16,7 +16,7 @@ namespace sluice::cli {
 struct MeasuredLaunch {
   LaunchCost cost;
   bool isOnlyProduct = false, isOnlyGenerated = false;
-  double us = 0; ///< median over the steps
+  double us = 0; ///< the lower quartile over the steps
 };
 
 struct CalibrationOptions {

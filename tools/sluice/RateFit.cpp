@@ -15,8 +15,9 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
+/// `flops`: of the tiles, where known already; what is left of the times is fitted.
 void fitProducts(const std::vector<MeasuredLaunch> &launches, ProductKind kind,
-                 ProductRates &rates) {
+                 ProductRates &rates, double flops = 0) {
   std::vector<std::vector<double>> rows;
   std::vector<double> targets;
   for (const MeasuredLaunch &launch : launches) {
@@ -25,9 +26,10 @@ void fitProducts(const std::vector<MeasuredLaunch> &launches, ProductKind kind,
       continue;
     // Short launches weigh less: a clock's and a cache's accidents are in their times.
     double weight = std::sqrt(std::min(1.0, launch.us / 50)) / launch.us;
-    rows.push_back({work.flops * weight, work.left * weight, work.right * weight,
-                    work.store * weight});
-    targets.push_back(launch.us * weight);
+    double known = flops > 0 ? work.flops / flops * 1e6 : 0;
+    rows.push_back({flops > 0 ? 0 : work.flops * weight, work.left * weight,
+                    work.right * weight, work.store * weight});
+    targets.push_back(std::max(0.0, launch.us - known) * weight);
   }
   if (rows.size() < 4)
     return;
@@ -35,6 +37,8 @@ void fitProducts(const std::vector<MeasuredLaunch> &launches, ProductKind kind,
   double *fields[] = {&rates.flops, &rates.left, &rates.right, &rates.store};
   for (size_t i = 0; i < 4; ++i)
     *fields[i] = us[i] > 0 ? 1e6 / us[i] : 0;
+  if (flops > 0)
+    rates.flops = flops;
 }
 
 /// Launches that do little arithmetic, by size: the median of each factor of four.
@@ -129,8 +133,10 @@ std::vector<double> nonNegativeLeastSquares(const std::vector<std::vector<double
 
 void fitRates(const std::vector<MeasuredLaunch> &launches, DeviceRates &rates) {
   fitProducts(launches, ProductKind::Product, rates.product);
-  fitProducts(launches, ProductKind::Conv, rates.conv);
-  fitProducts(launches, ProductKind::ConvWeightGrad, rates.convWeightGrad);
+  // Convolutions run the same tiles.
+  double flops = rates.product.flops;
+  fitProducts(launches, ProductKind::Conv, rates.conv, flops);
+  fitProducts(launches, ProductKind::ConvWeightGrad, rates.convWeightGrad, flops);
   fitBandwidth(launches, rates);
   fitVector(launches, rates);
   fitMoves(launches, rates);
