@@ -71,7 +71,6 @@ void buildPlanPipeline(OpPassManager &passes, bool chain, const OffloadNames *of
   passes.addPass(offload ? createStreamOffload(*offload) : createStreamOffload());
   // Live ranges follow from the order and the copies, so offsets come after both.
   passes.addPass(createPlanMemory());
-  passes.addPass(createPredictTimes());
   passes.addPass(createVerifyPlan());
 }
 

@@ -66,7 +66,8 @@ sluice_status sluice_plan_memory(const sluice_plan *plan, sluice_memory *memory)
   if (!plan || !memory)
     return report(nullArgument(plan ? "memory" : "plan"));
   PlanMemory bytes = plan->plan->memory();
-  *memory = {bytes.stateBytes, bytes.stepBytes, reservationAlignment};
+  *memory = {bytes.stateBytes, bytes.stepBytes, reservationAlignment,
+             bytes.hostStateBytes, bytes.hostStepBytes};
   return report(Status::success());
 }
 

@@ -21,6 +21,8 @@ static Status readOptions(const sluice_session_options &given, SessionOptions &o
   options.weightsPath = given.weights ? given.weights : "";
   options.state = {given.state_memory, given.state_bytes};
   options.step = {given.step_memory, given.step_bytes};
+  options.hostState = {given.host_state_memory, given.host_state_bytes};
+  options.hostStep = {given.host_step_memory, given.host_step_bytes};
   options.allocator = {given.allocate, given.release, given.allocator_user};
   options.inputs.rejectNonFinite = !given.accept_non_finite;
   if (given.log)

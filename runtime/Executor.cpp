@@ -7,16 +7,23 @@
 namespace sluice {
 
 Executor::Executor(const Plan &plan, uint32_t program, const KernelTable &kernels,
-                   uint8_t *stateBase, uint8_t *stepBase, int threads)
+                   const Arenas &arenas, int threads)
     : programIndex(program), threads(threads) {
   const fbs::Program *source = plan.raw().programs()->Get(program);
   launches.reserve(sizeOf(source->launches()));
   for (uint32_t i = 0; i < sizeOf(source->launches()); ++i)
-    addLaunch(*source->launches()->Get(i), kernels, stateBase, stepBase);
+    addLaunch(*source->launches()->Get(i), kernels, arenas);
+  for (uint32_t i = 0; i < sizeOf(source->copies()); ++i) {
+    const fbs::Copy *copy = source->copies()->Get(i);
+    transfers.push_back({arenas.of(copy->from_space()) + copy->from_offset(),
+                         arenas.of(copy->to_space()) + copy->to_offset(), copy->size(),
+                         copy->wait_launches()});
+  }
   for (size_t i = 0; i < launches.size(); ++i) {
     bool nextParallel = i + 1 < launches.size() && launches[i + 1].parallel;
     bool isLast = i + 1 == launches.size(); // the team waits for everyone by itself
-    launches[i].barrierAfter = !isLast && (launches[i].parallel || nextParallel);
+    launches[i].barrierAfter = (!isLast && (launches[i].parallel || nextParallel)) ||
+                               (launches[i].signal && launches[i].parallel);
     if (launches[i].parallel)
       parallelLaunches.push_back(&launches[i]);
   }
@@ -30,7 +37,7 @@ Executor::Executor(const Plan &plan, uint32_t program, const KernelTable &kernel
 }
 
 void Executor::addLaunch(const fbs::Launch &launch, const KernelTable &kernels,
-                         uint8_t *stateBase, uint8_t *stepBase) {
+                         const Arenas &arenas) {
   Launch added = {};
   added.firstStage = static_cast<uint32_t>(stages.size());
   added.stageCount = sizeOf(launch.stages());
@@ -38,13 +45,15 @@ void Executor::addLaunch(const fbs::Launch &launch, const KernelTable &kernels,
   added.chunk = std::min(launch.chunk(), std::max<int64_t>(launch.units(), 1));
   added.chunks = added.units / added.chunk + (added.units % added.chunk != 0);
   added.parallel = threads > 1 && added.chunks > 1;
+  added.signal = launch.signal();
+  added.waitCopies = launch.wait_copies();
   for (uint32_t i = 0; i < added.stageCount; ++i)
-    addStage(*launch.stages()->Get(i), kernels, stateBase, stepBase);
+    addStage(*launch.stages()->Get(i), kernels, arenas);
   launches.push_back(added);
 }
 
 void Executor::addStage(const fbs::Stage &stage, const KernelTable &kernels,
-                        uint8_t *stateBase, uint8_t *stepBase) {
+                        const Arenas &arenas) {
   Stage added = {};
   added.kernel = kernels.functions[stage.kernel()];
   added.firstOperand = static_cast<uint32_t>(operands.size());
@@ -54,8 +63,7 @@ void Executor::addStage(const fbs::Stage &stage, const KernelTable &kernels,
   added.fixed = true;
   for (uint32_t i = 0; i < added.operandCount; ++i) {
     const fbs::Operand &operand = *stage.operands()->Get(i);
-    uint8_t *base = operand.space() == fbs::Space::state ? stateBase : stepBase;
-    uint8_t *address = base + operand.offset();
+    uint8_t *address = arenas.of(operand.space()) + operand.offset();
     operands.push_back({address, operand.worker_stride(), operand.unit_stride()});
     fixedAddresses.push_back(address);
     added.fixed &= operand.worker_stride() == 0 && operand.unit_stride() == 0;
@@ -123,6 +131,8 @@ void Executor::runLaunches(int worker) {
   for (size_t i = 0; i < launches.size(); ++i) {
     const Launch &launch = launches[i];
     bool works = launch.parallel || worker == 0;
+    if (works && launch.waitCopies > 0)
+      copyQueue->waitFor(launch.waitCopies);
     if (hook)
       callHook(i, true, worker);
     uint64_t beginNs = trace && works ? nowNs() : 0;
@@ -137,6 +147,8 @@ void Executor::runLaunches(int worker) {
       callHook(i, false, worker);
     if (launch.barrierAfter)
       team->barrier();
+    if (launch.signal && worker == 0 && copyQueue)
+      copyQueue->launched(static_cast<uint32_t>(i) + 1);
   }
 }
 
@@ -150,9 +162,19 @@ void Executor::callHook(size_t launch, bool isBefore, int worker) {
     team->barrier();
 }
 
-void Executor::run(ThreadTeam &runTeam, TraceRing *runTrace, const LaunchHook *runHook) {
+void Executor::run(ThreadTeam &runTeam, CopyQueue *copies, TraceRing *runTrace,
+                   const LaunchHook *runHook) {
   FloatMode mode;
   team = &runTeam;
+  copyQueue = hasCopies() ? copies : nullptr;
+  if (copyQueue)
+    copyQueue->begin(transfers, runTrace, programIndex);
+  runTeamOrAlone(runTrace, runHook);
+  if (copyQueue)
+    copyQueue->finish();
+}
+
+void Executor::runTeamOrAlone(TraceRing *runTrace, const LaunchHook *runHook) {
   trace = runTrace;
   hook = runHook && *runHook ? runHook : nullptr;
   if (parallelLaunches.empty()) {
@@ -161,7 +183,7 @@ void Executor::run(ThreadTeam &runTeam, TraceRing *runTrace, const LaunchHook *r
   }
   for (int worker = 0; worker < threads; ++worker)
     openShare(worker, 0);
-  runTeam.run(
+  team->run(
       [](void *self, int worker) { static_cast<Executor *>(self)->runLaunches(worker); },
       this);
 }

@@ -2,6 +2,8 @@
 // Runs a program of a plan: launches in order, each split by chunks over the team.
 // Addresses are resolved once, at creation; running allocates nothing.
 
+#include "runtime/Arenas.h"
+#include "runtime/CopyQueue.h"
 #include "runtime/KernelTable.h"
 #include "runtime/Plan.h"
 #include "runtime/ThreadTeam.h"
@@ -20,13 +22,17 @@ using LaunchHook = std::function<void(uint32_t, uint32_t, bool)>;
 
 class Executor {
 public:
-  /// `program` is an index of plan.programs. The plan, the kernels and both reservations
+  /// `program` is an index of plan.programs. The plan, the kernels and the reservations
   /// outlive the executor.
   Executor(const Plan &plan, uint32_t program, const KernelTable &kernels,
-           uint8_t *stateBase, uint8_t *stepBase, int threads);
+           const Arenas &arenas, int threads);
 
-  /// `trace` may be null, `hook` null or empty.
-  void run(ThreadTeam &team, TraceRing *trace, const LaunchHook *hook = nullptr);
+  bool hasCopies() const { return !transfers.empty(); }
+
+  /// `copies` is needed where the program has copies; `trace` may be null, `hook` null or
+  /// empty.
+  void run(ThreadTeam &team, CopyQueue *copies, TraceRing *trace,
+           const LaunchHook *hook = nullptr);
 
 private:
   struct Operand {
@@ -43,8 +49,10 @@ private:
   struct Launch {
     uint32_t firstStage, stageCount;
     int64_t units, chunk, chunks;
-    bool parallel;     // split over the workers; else worker 0 runs it alone
-    bool barrierAfter; // the next launch may run on another worker
+    bool parallel;       // split over the workers; else worker 0 runs it alone
+    bool barrierAfter;   // the next launch may run on another worker
+    bool signal;         // copies wait for it
+    uint32_t waitCopies; // copies that must be done before it
   };
   /// Chunks a worker has still to do; others take from it when they are done with theirs.
   struct alignas(64) Share {
@@ -56,10 +64,11 @@ private:
   };
 
   void addLaunch(const fbs::Launch &launch, const KernelTable &kernels,
-                 uint8_t *stateBase, uint8_t *stepBase);
-  void addStage(const fbs::Stage &stage, const KernelTable &kernels, uint8_t *stateBase,
-                uint8_t *stepBase);
+                 const Arenas &arenas);
+  void addStage(const fbs::Stage &stage, const KernelTable &kernels,
+                const Arenas &arenas);
   void openShare(int worker, size_t parallelIndex);
+  void runTeamOrAlone(TraceRing *trace, const LaunchHook *hook);
   void runLaunches(int worker);
   void callHook(size_t launch, bool isBefore, int worker);
   void runShared(const Launch &launch, size_t parallelIndex, int worker);
@@ -73,9 +82,11 @@ private:
   std::vector<Operand> operands;
   std::vector<void *> fixedAddresses; // parallel to `operands`
   std::vector<int64_t> params;
+  std::vector<QueuedTransfer> transfers;
   std::unique_ptr<Share[]> shares; // [2][threads]: launches in turn use one half
   std::vector<Scratch> scratch;    // per worker
   ThreadTeam *team = nullptr;
+  CopyQueue *copyQueue = nullptr;
   TraceRing *trace = nullptr;
   const LaunchHook *hook = nullptr; // null in all but tests
 };

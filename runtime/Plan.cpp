@@ -49,11 +49,19 @@ void Plan::listVariants() {
 }
 
 PlanMemory Plan::memory(uint32_t rung) const {
-  PlanMemory memory{raw().state_bytes(), 0};
+  PlanMemory memory = this->memory();
+  memory.stepBytes = 0;
   for (const PlanVariant &variant : variantList)
     if (variant.rung == rung)
       memory.stepBytes = std::max(memory.stepBytes, variant.stepBytes);
   return memory;
+}
+
+bool Plan::hasCopies() const {
+  for (uint32_t i = 0; i < sizeOf(raw().programs()); ++i)
+    if (sizeOf(raw().programs()->Get(i)->copies()) > 0)
+      return true;
+  return false;
 }
 
 std::optional<uint32_t> Plan::programIndex(std::string_view name,

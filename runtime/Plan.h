@@ -19,10 +19,12 @@
 
 namespace sluice {
 
-/// Bytes of the two reservations (law 1).
+/// Bytes of the two reservations of each memory (law 1).
 struct PlanMemory {
   uint64_t stateBytes = 0;
   uint64_t stepBytes = 0;
+  uint64_t hostStateBytes = 0; // of what lies in the host's memory
+  uint64_t hostStepBytes = 0;
 };
 
 /// One way to run the entries: the programs of one bucket of shapes, planned for one rung
@@ -47,7 +49,12 @@ public:
   /// OUT.safetensors beside OUT.plan; empty when read from memory.
   std::string weightsPath() const;
 
-  PlanMemory memory() const { return {raw().state_bytes(), raw().step_bytes()}; }
+  PlanMemory memory() const {
+    return {raw().state_bytes(), raw().step_bytes(), raw().host_state_bytes(),
+            raw().host_step_bytes()};
+  }
+  /// True if some program moves bytes between the device and the host.
+  bool hasCopies() const;
   /// What a session on this rung of the memory ladder reserves: its largest bucket.
   PlanMemory memory(uint32_t rung) const;
   int threads() const { return raw().threads(); }

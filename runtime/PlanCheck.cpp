@@ -41,7 +41,8 @@ Status checkHeaderFields(const fbs::Plan &plan) {
                   std::to_string(plan.accumulate()));
   if (plan.batch() < 1 || plan.batch() > maxCount)
     return broken("batch is " + std::to_string(plan.batch()) + ", expected at least 1");
-  if (plan.state_bytes() > maxReservation || plan.step_bytes() > maxReservation)
+  if (plan.state_bytes() > maxReservation || plan.step_bytes() > maxReservation ||
+      plan.host_state_bytes() > maxReservation || plan.host_step_bytes() > maxReservation)
     return broken("a reservation is larger than 64 TiB");
   return Status::success();
 }
@@ -99,11 +100,18 @@ Status checkStateTensor(const fbs::Plan &plan, const fbs::StateTensor &tensor) {
     return broken("state " + name + " has " + std::to_string(tensor.size()) +
                   " bytes, which is not its shape " +
                   (bytes ? shapeText(tensor.shape()) : std::string("(malformed)")));
+  bool onHost = tensor.space() == fbs::Space::host_state;
+  if (tensor.space() != fbs::Space::state && !onHost)
+    return broken("state " + name + " lies in a space it may not be in");
+  if (onHost && (tensor.role() == fbs::Role::control || viewOf(tensor.name()) == "step" ||
+                 viewOf(tensor.name()).starts_with("control/")))
+    return broken("state " + name + " is a control in the host's memory");
+  uint64_t reservation = onHost ? plan.host_state_bytes() : plan.state_bytes();
   if (tensor.offset() % dtypeSize(type) != 0 ||
-      !liesInside(tensor.offset(), tensor.size(), plan.state_bytes()))
+      !liesInside(tensor.offset(), tensor.size(), reservation))
     return broken("state " + name + " lies at byte " + std::to_string(tensor.offset()) +
-                  ", outside the state reservation of " +
-                  std::to_string(plan.state_bytes()) + " bytes or unaligned");
+                  ", outside the " + (onHost ? "host " : "") + "state reservation of " +
+                  std::to_string(reservation) + " bytes or unaligned");
   return checkControl(plan, tensor);
 }
 
@@ -124,10 +132,12 @@ Status checkState(const fbs::Plan &plan, VisitBudget &budget) {
     if (tensor->size() > 0)
       byOffset.push_back(tensor);
   }
-  std::sort(byOffset.begin(), byOffset.end(),
-            [](auto *a, auto *b) { return a->offset() < b->offset(); });
+  std::sort(byOffset.begin(), byOffset.end(), [](auto *a, auto *b) {
+    return std::pair(a->space(), a->offset()) < std::pair(b->space(), b->offset());
+  });
   for (size_t i = 1; i < byOffset.size(); ++i)
-    if (byOffset[i - 1]->offset() + byOffset[i - 1]->size() > byOffset[i]->offset())
+    if (byOffset[i - 1]->space() == byOffset[i]->space() &&
+        byOffset[i - 1]->offset() + byOffset[i - 1]->size() > byOffset[i]->offset())
       return broken("the state tensors " + quoted(viewOf(byOffset[i - 1]->name())) +
                     " and " + quoted(viewOf(byOffset[i]->name())) + " overlap");
   return Status::success();

@@ -50,6 +50,9 @@ private:
 };
 
 Status checkPrograms(const fbs::Plan &plan, VisitBudget &budget);
+/// Copies of a program: where they lie, and that neither queue waits for ever.
+Status checkCopies(const fbs::Plan &plan, const fbs::Program &program,
+                   VisitBudget &budget);
 /// After checkPrograms.
 Status checkVariants(const fbs::Plan &plan, VisitBudget &budget);
 

@@ -175,9 +175,14 @@ Status ProgramChecker::checkBuffers() const {
     return broken("its parts are shared");
   for (uint32_t i = 0; i < sizeOf(program.buffers()); ++i) {
     const fbs::BufferInfo *buffer = program.buffers()->Get(i);
-    if (!liesInside(buffer->offset(), buffer->size(), program.step_bytes()) ||
+    bool onHost = buffer->space() == fbs::Space::host_step;
+    if (buffer->space() != fbs::Space::step && !onHost)
+      return broken("buffer " + std::to_string(i) + " lies in a space it may not be in");
+    int64_t count = onHost ? sizeOf(program.copies()) : launches; // its life counts them
+    if (!liesInside(buffer->offset(), buffer->size(),
+                    onHost ? program.host_bytes() : program.step_bytes()) ||
         buffer->first() < -1 || buffer->last() < buffer->first() ||
-        buffer->last() > launches)
+        buffer->last() > count)
       return broken("buffer " + std::to_string(i) +
                     " lies outside the reservation or lives at impossible times");
   }
@@ -188,6 +193,10 @@ Status ProgramChecker::check() const {
   if (program.step_bytes() > plan.step_bytes())
     return broken("needs " + std::to_string(program.step_bytes()) +
                   " bytes of a step reservation of " + std::to_string(plan.step_bytes()));
+  if (program.host_bytes() > plan.host_step_bytes())
+    return broken("needs " + std::to_string(program.host_bytes()) +
+                  " bytes of a host step reservation of " +
+                  std::to_string(plan.host_step_bytes()));
   Status status = checkPorts(program.inputs(), true);
   if (status.ok())
     status = checkPorts(program.outputs(), false);
@@ -195,6 +204,8 @@ Status ProgramChecker::check() const {
     status = checkInputsApart();
   if (status.ok())
     status = checkLaunches();
+  if (status.ok())
+    status = checkCopies(plan, program, budget);
   if (status.ok())
     status = checkBuffers();
   return status;

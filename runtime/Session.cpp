@@ -38,8 +38,16 @@ Status Session::setUp() {
   if (!newTeam)
     return newTeam.status();
   team = std::move(*newTeam);
+  if (planPtr->hasCopies()) {
+    bool crowded = threads + 1 > static_cast<int>(std::thread::hardware_concurrency());
+    auto queue = CopyQueue::create(crowded);
+    if (!queue)
+      return queue.status();
+    copyQueue = std::move(*queue);
+  }
   if (options.traceEvents > 0)
-    ring = std::make_unique<TraceRing>(threads, options.traceEvents);
+    ring = std::make_unique<TraceRing>(threads + planPtr->hasCopies(),
+                                       options.traceEvents);
   seedValue = options.seed.value_or(planPtr->raw().seed());
   loadPrograms();
   findControls();
@@ -58,9 +66,36 @@ Status Session::reserve() {
   if (!step)
     return step.status();
   stepMemory = std::move(*step);
-  if (options.stepPattern)
-    std::memset(stepMemory.data(), *options.stepPattern, memory.stepBytes);
+  if (Status status = reserveHost(memory); !status.ok())
+    return status;
+  fillStep();
   return Status::success();
+}
+
+Status Session::reserveHost(const PlanMemory &memory) {
+  if (memory.hostStateBytes > 0 || options.hostState.data) {
+    auto state = Reservation::make("host state", memory.hostStateBytes,
+                                   options.hostState, options.allocator);
+    if (!state)
+      return state.status();
+    hostStateMemory = std::move(*state);
+  }
+  if (memory.hostStepBytes > 0 || options.hostStep.data) {
+    auto step = Reservation::make("host step", memory.hostStepBytes, options.hostStep,
+                                  options.allocator);
+    if (!step)
+      return step.status();
+    hostStepMemory = std::move(*step);
+  }
+  return Status::success();
+}
+
+void Session::fillStep() {
+  if (!options.stepPattern)
+    return;
+  std::memset(stepMemory.data(), *options.stepPattern, planPtr->memory().stepBytes);
+  if (uint64_t bytes = planPtr->memory().hostStepBytes; bytes > 0)
+    std::memset(hostStepMemory.data(), *options.stepPattern, bytes);
 }
 
 void Session::findScalars(LoadedProgram &loaded) {
@@ -69,8 +104,7 @@ void Session::findScalars(LoadedProgram &loaded) {
     const fbs::Port *port = outputs->Get(o);
     if (port->dtype() != fbs::DType::f32 || port->size() != sizeof(float))
       continue;
-    uint8_t *base =
-        port->space() == fbs::Space::state ? stateMemory.data() : stepMemory.data();
+    uint8_t *base = arenas().of(port->space());
     const float *value = reinterpret_cast<const float *>(base + port->offset());
     if (viewOf(port->name()) == "loss_sum")
       loaded.lossSum = value;
@@ -90,7 +124,7 @@ void Session::loadPrograms() {
         continue;
       programs[kind].program = program;
       programs[kind].executor = std::make_unique<Executor>(
-          *planPtr, i, kernels, stateMemory.data(), stepMemory.data(), team->size());
+          *planPtr, i, kernels, arenas(), team->size());
       findScalars(programs[kind]);
     }
   }
@@ -123,8 +157,7 @@ Status Session::feed(const LoadedProgram &loaded, const Batch &batch,
                          std::to_string(planPtr->batch()) + " samples, " +
                          std::to_string(batch.count) + " are given");
   lastProgram = nullptr;
-  if (options.stepPattern)
-    std::memset(stepMemory.data(), *options.stepPattern, planPtr->memory().stepBytes);
+  fillStep();
   for (uint32_t i = 0; i < sizeOf(inputs); ++i) {
     const fbs::Port *port = inputs->Get(i);
     Status status =
@@ -171,7 +204,7 @@ void Session::writeControls(int64_t firstSample, int64_t valid) {
 void Session::execute(LoadedProgram &loaded, int64_t valid) {
   if (options.aroundProgram)
     options.aroundProgram(true);
-  loaded.executor->run(*team, ring.get(), &options.aroundLaunch);
+  loaded.executor->run(*team, copyQueue.get(), ring.get(), &options.aroundLaunch);
   if (options.aroundProgram)
     options.aroundProgram(false);
   lastProgram = &loaded;
@@ -230,8 +263,7 @@ Status Session::closeRank() {
   auto loaded = find(closeRankProgram);
   if (!loaded)
     return loaded.status();
-  if (options.stepPattern)
-    std::memset(stepMemory.data(), *options.stepPattern, planPtr->memory().stepBytes);
+  fillStep();
   writeControls(samplesDone, 0);
   if (controls.rank)
     *controls.rank = pending / perRank - 1;
@@ -246,8 +278,7 @@ Status Session::flush(StepResult &result) {
   auto loaded = find(updateProgram);
   if (!loaded)
     return loaded.status();
-  if (options.stepPattern)
-    std::memset(stepMemory.data(), *options.stepPattern, planPtr->memory().stepBytes);
+  fillStep();
   writeControls(samplesDone, 0);
   execute(**loaded, 0);
   update(**loaded, result);
@@ -287,8 +318,7 @@ Result<OutputView> Session::output(std::string_view name) const {
     const fbs::Port *port = outputs->Get(i);
     if (viewOf(port->name()) != name)
       continue;
-    const uint8_t *base =
-        port->space() == fbs::Space::state ? stateMemory.data() : stepMemory.data();
+    const uint8_t *base = arenas().of(port->space());
     size_t bytes = port->size();
     if (port->batched() && lastValid > 0)
       bytes =
@@ -328,17 +358,25 @@ void Session::resumeAt(int64_t updates, int64_t samples, uint64_t seed) {
   // A window that was under way is given up.
   for (const fbs::StateTensor *tensor : *planPtr->raw().state())
     if (tensor->role() == fbs::Role::accumulator && tensor->size() > 0)
-      std::memset(stateMemory.data() + tensor->offset(), 0, tensor->size());
+      std::memset(tensorData(*tensor), 0, tensor->size());
   if (controls.step)
     *controls.step = updates;
 }
 
-uint64_t Session::stepBytesTouched() const {
-  uint64_t end = planPtr->memory().stepBytes;
-  uint8_t pattern = options.stepPattern.value_or(0);
-  while (end > 0 && stepMemory.data()[end - 1] == pattern)
+static uint64_t bytesTouched(const uint8_t *data, uint64_t end, uint8_t pattern) {
+  while (end > 0 && data[end - 1] == pattern)
     --end;
   return end;
+}
+
+uint64_t Session::stepBytesTouched() const {
+  return bytesTouched(stepMemory.data(), planPtr->memory().stepBytes,
+                      options.stepPattern.value_or(0));
+}
+
+uint64_t Session::hostStepBytesTouched() const {
+  return bytesTouched(hostStepMemory.data(), planPtr->memory().hostStepBytes,
+                      options.stepPattern.value_or(0));
 }
 
 } // namespace sluice

@@ -1,9 +1,11 @@
 #pragma once
-// A plan in execution: its two reservations, its kernels, its team of workers, and how
+// A plan in execution: its reservations, its kernels, its team of workers, and how
 // far training has come. One session is used by one thread at a time; sessions are
 // independent of each other.
 
+#include "runtime/Arenas.h"
 #include "runtime/BatchSource.h"
+#include "runtime/CopyQueue.h"
 #include "runtime/Executor.h"
 #include "runtime/InputCheck.h"
 #include "runtime/KernelTable.h"
@@ -26,6 +28,7 @@ struct SessionOptions {
   std::optional<FeatureLevel> level; // the best there is; both give the same bits
   std::optional<uint64_t> seed;      // of the plan
   LentMemory state, step;            // mapped when not given
+  LentMemory hostState, hostStep;    // the same, of the host's memory
   AllocatorHooks allocator;          // used for what is not given
   std::string weightsPath;           // of the initial state; default: beside the plan
   InputCheckOptions inputs;
@@ -112,6 +115,8 @@ public:
   /// Highest byte of the step reservation that differs from the pattern, plus one. Needs
   /// options.stepPattern.
   uint64_t stepBytesTouched() const;
+  /// The same, of the host's step reservation.
+  uint64_t hostStepBytesTouched() const;
   const TraceRing *trace() const { return ring.get(); }
   void log(const std::string &line) const {
     if (options.log)
@@ -148,6 +153,15 @@ private:
   Session() = default;
   Status setUp();
   Status reserve();
+  Arenas arenas() const {
+    return {stateMemory.data(), stepMemory.data(), hostStateMemory.data(),
+            hostStepMemory.data()};
+  }
+  uint8_t *tensorData(const fbs::StateTensor &tensor) const {
+    return arenas().of(tensor.space()) + tensor.offset();
+  }
+  Status reserveHost(const PlanMemory &memory);
+  void fillStep();
   void loadPrograms();
   void findScalars(LoadedProgram &loaded);
   template <class T> T *stateScalar(const std::string &name);
@@ -166,8 +180,9 @@ private:
   PlanPtr planPtr;
   SessionOptions options;
   KernelTable kernels;
-  Reservation stateMemory, stepMemory;
+  Reservation stateMemory, stepMemory, hostStateMemory, hostStepMemory;
   std::unique_ptr<ThreadTeam> team;
+  std::unique_ptr<CopyQueue> copyQueue; // where the plan has copies
   std::unique_ptr<TraceRing> ring;
   std::array<LoadedProgram, 6> programs;
   Controls controls;

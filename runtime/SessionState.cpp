@@ -40,7 +40,7 @@ std::span<uint8_t> Session::state(std::string_view name) {
   const fbs::StateTensor *tensor = planPtr->state(name);
   if (!tensor)
     return {};
-  return {stateMemory.data() + tensor->offset(), tensor->size()};
+  return {tensorData(*tensor), tensor->size()};
 }
 
 std::span<const uint8_t> Session::state(std::string_view name) const {
@@ -132,11 +132,13 @@ static Status differs(const SafetensorsFile &file, const TensorEntry &entry,
 
 Status Session::initialTensor(const fbs::StateTensor &tensor,
                               const SafetensorsFile *file) {
-  uint8_t *data = stateMemory.data() + tensor.offset();
+  uint8_t *data = tensorData(tensor);
+  bool onHost = tensor.space() == fbs::Space::host_state;
+  bool isFresh = (onHost ? hostStateMemory : stateMemory).isFresh();
   std::string_view name = viewOf(tensor.name());
   switch (tensor.init()) {
   case fbs::InitKind::zeros:
-    if (!stateMemory.isFresh() && tensor.size() > 0)
+    if (!isFresh && tensor.size() > 0)
       std::memset(data, 0, tensor.size());
     break;
   case fbs::InitKind::fill:
@@ -221,7 +223,7 @@ Status Session::loadWeights(const std::string &path) {
     return Status::refused("'" + path + "' lacks " + missing);
   for (auto [tensor, entry] : pairs)
     if (entry->bytes > 0)
-      std::memcpy(stateMemory.data() + tensor->offset(), file->data(*entry).data(),
+      std::memcpy(tensorData(*tensor), file->data(*entry).data(),
                   entry->bytes);
   for (const TensorEntry &entry : file->tensors())
     if (!used.contains(&entry))

@@ -1,6 +1,7 @@
 #include "runtime/Trace.h"
 
 #include "runtime/AtomicFile.h"
+#include "runtime/CopyQueue.h"
 #include "runtime/JsonText.h"
 
 #include <algorithm>
@@ -25,9 +26,29 @@ std::vector<TraceEvent> TraceRing::events(int worker) const {
   return sorted;
 }
 
+static std::string copyJson(const TraceEvent &event, int worker, uint64_t startNs,
+                            const fbs::Program &program) {
+  const fbs::Copy *copy = program.copies()->Get(event.launch & ~traceCopyBit);
+  bool toHost = copy->to_space() >= fbs::Space::host_state;
+  char numbers[256];
+  std::snprintf(numbers, sizeof numbers,
+                "\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"copy\":%u,\"bytes\":%llu,"
+                "\"predicted_us\":%.3f}",
+                static_cast<double>(event.beginNs - startNs) / 1e3,
+                static_cast<double>(event.endNs - event.beginNs) / 1e3,
+                event.launch & ~traceCopyBit,
+                static_cast<unsigned long long>(copy->size()), copy->predicted_us());
+  std::string what = std::string(toHost ? "to host: " : "to device: ");
+  return "{\"ph\":\"X\",\"pid\":1,\"tid\":" + std::to_string(worker) +
+         ",\"name\":" + jsonText(what + std::string(viewOf(copy->name()))) +
+         ",\"cat\":" + jsonText(viewOf(program.name())) + "," + numbers + "}";
+}
+
 static std::string eventJson(const TraceEvent &event, int worker, uint64_t startNs,
                              const Plan &plan) {
   const fbs::Program *program = plan.raw().programs()->Get(event.program);
+  if (event.launch & traceCopyBit)
+    return copyJson(event, worker, startNs, *program);
   const fbs::Launch *launch = program->launches()->Get(event.launch);
   char times[128];
   std::snprintf(times, sizeof times, "\"ts\":%.3f,\"dur\":%.3f",
@@ -50,11 +71,13 @@ std::string traceJson(const TraceRing &ring, const Plan &plan) {
       startNs = std::min(startNs, event.beginNs);
   std::string text = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
   for (int worker = 0; worker < ring.workers(); ++worker) {
+    std::vector<TraceEvent> events = ring.events(worker);
+    bool copies = !events.empty() && (events[0].launch & traceCopyBit);
     text += std::string(worker ? ",\n" : "\n") +
             "{\"ph\":\"M\",\"pid\":1,\"tid\":" + std::to_string(worker) +
-            ",\"name\":\"thread_name\",\"args\":{\"name\":\"worker " +
-            std::to_string(worker) + "\"}}";
-    for (const TraceEvent &event : ring.events(worker))
+            ",\"name\":\"thread_name\",\"args\":{\"name\":\"" +
+            (copies ? "copies" : "worker " + std::to_string(worker)) + "\"}}";
+    for (const TraceEvent &event : events)
       text += ",\n" + eventJson(event, worker, startNs, plan);
   }
   return text + "\n]}\n";

@@ -110,7 +110,7 @@ static void usePlan(const Plan &plan) {
     return;
   static uint8_t base[64];
   for (uint32_t i = 0; i < sizeOf(plan.raw().programs()); ++i)
-    Executor(plan, i, *kernels, base, base, plan.threads());
+    Executor(plan, i, *kernels, {base, base, base, base}, plan.threads());
 }
 
 TEST(Mutation, PlansAreRefusedOrUsable) {

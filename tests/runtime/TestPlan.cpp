@@ -240,6 +240,47 @@ TestPlan adamPlan(double lr) {
   return p;
 }
 
+static void moveToHost(TestPlan &p, fbs::ProgramT &step, const std::string &name,
+                       Place device, uint64_t hostOffset) {
+  fbs::StateTensorT &tensor = p.tensor(name);
+  Place before{tensor.space, tensor.offset, tensor.size};
+  tensor.space = fbs::Space::host_state;
+  tensor.offset = hostOffset;
+  for (auto &launch : step.launches)
+    for (auto &stage : launch->stages)
+      for (fbs::Operand &operand : stage->operands)
+        if (operand.space() == before.space && operand.offset() == before.offset)
+          operand = fbs::Operand(device.offset, device.size, 0, 0, device.space);
+}
+
+static void addCopy(fbs::ProgramT &step, Place from, Place to, uint32_t waitLaunches) {
+  auto copy = std::make_unique<fbs::CopyT>();
+  copy->from_space = from.space, copy->from_offset = from.offset;
+  copy->to_space = to.space, copy->to_offset = to.offset;
+  copy->size = from.size;
+  copy->wait_launches = waitLaunches;
+  copy->name = "moment";
+  step.copies.push_back(std::move(copy));
+}
+
+TestPlan hostAdamPlan(int threads) {
+  TestPlan p = adamPlan(0.1);
+  p.plan.threads = threads;
+  fbs::ProgramT &step = *p.plan.programs[0];
+  p.plan.host_state_bytes = 128;
+  Place m = p.buffer(step, 4), v = p.buffer(step, 4);
+  moveToHost(p, step, "opt/w/m", m, 0);
+  moveToHost(p, step, "opt/w/v", v, 64);
+  Place hostM{fbs::Space::host_state, 0, 4}, hostV{fbs::Space::host_state, 64, 4};
+  addCopy(step, hostM, m, 0);
+  addCopy(step, hostV, v, 0);
+  addCopy(step, m, hostM, 1);
+  addCopy(step, v, hostV, 1);
+  step.launches[0]->wait_copies = 2;
+  step.launches[0]->signal = true;
+  return p;
+}
+
 float scalarState(const Session &session, const std::string &name) {
   float value = 0;
   Status status = session.readState(name, &value, sizeof value);

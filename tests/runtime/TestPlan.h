@@ -64,6 +64,10 @@ TestPlan scalarPlan(int64_t batch, int64_t accumulate, double lr, double w = 0);
 /// Adam on one weight whose gradient is 1 at every step.
 TestPlan adamPlan(double lr);
 
+/// adamPlan(0.1) with both moments in the host's memory: copies in, the update, copies
+/// out.
+TestPlan hostAdamPlan(int threads = 1);
+
 /// The value of an f32 scalar of the state.
 float scalarState(const Session &session, const std::string &name);
 

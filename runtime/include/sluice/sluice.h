@@ -107,7 +107,9 @@ typedef struct sluice_tensor_info {
 typedef struct sluice_memory {
   uint64_t state_bytes; /* parameters, moments, counters: the same in every call */
   uint64_t step_bytes;  /* everything else */
-  uint64_t alignment;   /* of both, when the caller gives them */
+  uint64_t alignment;   /* of all, when the caller gives them */
+  uint64_t host_state_bytes; /* of state that lies in the host's memory; 0 for most plans */
+  uint64_t host_step_bytes;  /* of values that lie there between two uses */
 } sluice_memory;
 
 typedef struct sluice_step_result {
@@ -135,6 +137,10 @@ typedef struct sluice_session_options {
   void (*log)(const char *line, void *user); /* NULL: dropped */
   void *log_user;
   bool accept_non_finite; /* do not look for NaN and infinities in the inputs */
+  void *host_state_memory; /* NULL: allocated */
+  uint64_t host_state_bytes;
+  void *host_step_memory;
+  uint64_t host_step_bytes;
 } sluice_session_options;
 
 /* The version of the library, "0.1.0". */

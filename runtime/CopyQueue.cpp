@@ -1,0 +1,97 @@
+#include "runtime/CopyQueue.h"
+
+#include "runtime/Trace.h"
+
+#include <cstring>
+#include <system_error>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace sluice {
+
+Result<std::unique_ptr<CopyQueue>> CopyQueue::create(bool crowded) {
+  std::unique_ptr<CopyQueue> queue(new CopyQueue(crowded));
+  try {
+    queue->thread = std::thread(&CopyQueue::loop, queue.get());
+  } catch (const std::system_error &error) {
+    return Status::cannotRunHere(
+        std::string("cannot start the thread that copies to the host's memory: ") +
+        error.what());
+  }
+  return queue;
+}
+
+CopyQueue::~CopyQueue() {
+  if (!thread.joinable())
+    return;
+  stopping = true;
+  generation.fetch_add(1, std::memory_order_release);
+  generation.notify_all();
+  thread.join();
+}
+
+void CopyQueue::waitUntil(const std::atomic<uint32_t> &word, uint32_t value) const {
+  for (int i = 0; i < spins; ++i) {
+    if (word.load(std::memory_order_acquire) >= value)
+      return;
+#if defined(__x86_64__)
+    _mm_pause();
+#endif
+  }
+  for (;;) {
+    uint32_t seen = word.load(std::memory_order_acquire);
+    if (seen >= value)
+      return;
+    word.wait(seen, std::memory_order_acquire);
+  }
+}
+
+void CopyQueue::begin(std::span<const QueuedTransfer> list, TraceRing *ring,
+                      uint32_t index) {
+  // The thread sleeps: the last program has waited for all of its copies.
+  transfers = list;
+  trace = ring;
+  program = index;
+  launchesDone.store(0, std::memory_order_relaxed);
+  copiesDone.store(0, std::memory_order_relaxed);
+  generation.fetch_add(1, std::memory_order_release);
+  generation.notify_all();
+}
+
+void CopyQueue::launched(uint32_t count) {
+  launchesDone.store(count, std::memory_order_release);
+  launchesDone.notify_all();
+}
+
+void CopyQueue::waitFor(uint32_t count) const { waitUntil(copiesDone, count); }
+
+void CopyQueue::run() {
+  // Once the last copy is counted, begin() may change the members.
+  const std::span<const QueuedTransfer> list = transfers;
+  TraceRing *const ring = trace;
+  const uint32_t index = program;
+  for (uint32_t i = 0; i < list.size(); ++i) {
+    const QueuedTransfer &transfer = list[i];
+    waitUntil(launchesDone, transfer.waitLaunches);
+    uint64_t beginNs = ring ? nowNs() : 0;
+    std::memcpy(transfer.to, transfer.from, transfer.bytes);
+    if (ring)
+      ring->record(ring->workers() - 1, {index, i | traceCopyBit, beginNs, nowNs()});
+    copiesDone.store(i + 1, std::memory_order_release);
+    copiesDone.notify_all();
+  }
+}
+
+void CopyQueue::loop() {
+  for (uint32_t seen = 0;;) {
+    waitUntil(generation, seen + 1);
+    ++seen;
+    if (stopping)
+      return;
+    run();
+  }
+}
+
+} // namespace sluice
