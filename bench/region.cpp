@@ -107,9 +107,9 @@ std::vector<Case> cases() {
        {adam, adam, adam, adam, scalar, scalar, scalar},
        [](GraphBuilder &b, auto x) {
          auto real = [](double v) { return llvm::APFloat(v); };
-         return decomposed<graph::AdamOp>(b, x[0], x[1], x[2], x[3], x[4], x[5], x[6],
-                                          Value(), real(0.9), real(0.999), real(1e-8),
-                                          real(0.01), true, false);
+         return decomposed<graph::AdamOp>(
+             b, x[0], x[1], x[2], x[3], x[4], x[5], x[6], Value(), real(0.9), real(0.999),
+             real(1e-8), real(0.01), true, false, ValueRange(), ArrayAttr());
        }},
   };
 }

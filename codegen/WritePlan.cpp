@@ -82,6 +82,7 @@ public:
     for (auto program : module.getOps<plan::ProgramOp>())
       plan.programs.push_back(programOf(program));
     addGroups();
+    addAdapters();
     addReport();
     return std::move(plan);
   }
@@ -336,6 +337,20 @@ private:
     entry.points.assign(points.begin(), points.end());
     ArrayRef<double> factors = options.getAs<DenseF64ArrayAttr>("factors").asArrayRef();
     entry.factors.assign(factors.begin(), factors.end());
+  }
+
+  void addAdapters() {
+    auto adapters = module->getAttrOfType<ArrayAttr>("graph.adapters");
+    if (!adapters)
+      return;
+    for (auto adapter : adapters.getAsRange<DictionaryAttr>()) {
+      auto entry = std::make_unique<fbs::AdapterT>();
+      auto name = [&](StringRef key) { return adapter.getAs<StringAttr>(key).str(); };
+      entry->base = name("base"), entry->a = name("a"), entry->b = name("b");
+      entry->scale = adapter.getAs<FloatAttr>("scale").getValueAsDouble();
+      entry->input_first = adapter.getAs<BoolAttr>("input_first").getValue();
+      plan.adapters.push_back(std::move(entry));
+    }
   }
 
   static std::unique_ptr<fbs::KeyValueT> keyValue(StringRef key, StringRef value) {

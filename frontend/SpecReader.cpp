@@ -42,12 +42,16 @@ void Reader::fill(const YAML::Node &root) {
       {"schedule", &Reader::readSchedule},
       {"accumulate", &Reader::readAccumulate},
       {"clip", &Reader::readClip},
+      {"lora", &Reader::readLora},
       {"memory", &Reader::readMemory},
       {"tie", &Reader::readTies},
       {"entries", &Reader::readEntries}};
   for (auto &[key, method] : sections)
     if (root[key])
       (this->*method)(root[key]);
+  // Adapters train alone, as PEFT's do, unless the spec names what trains beside them.
+  if (!spec.lora.empty())
+    spec.trainable = {"*.lora_A", "*.lora_B"};
   read(root, "trainable", spec.trainable, "a list of globs");
   read(root, "frozen", spec.frozen, "a list of globs");
   read(root, "untie", spec.untie, "a list of names");

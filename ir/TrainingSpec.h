@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,7 @@ namespace sluice {
 
 struct LossSpec {
   std::string kind;   // cross_entropy, mse, l1, huber, kl, nll, sum, bce_with_logits,
-                      // output; empty: none given
+                      // ctc, triplet, output; empty: none given
   std::string logits; // name of a model output (predictions, for mse and l1)
   std::string labels = "labels"; // name of the new input (targets)
   std::string name;              // kind output: the model's scalar loss
@@ -23,6 +24,17 @@ struct LossSpec {
   double delta = 1;                 // huber
   std::optional<int64_t> classAxis; // dimension of logits that counts classes; default:
                                     // last up to rank 3, else 1
+  // ctc: labels are padded to targetSize; names of more inputs, where lengths differ.
+  std::string inputLengths, targetLengths;
+  int64_t blank = 0, targetSize = 0;
+  int64_t timeAxis = 1; // of logits: 1 [N, T, C] or 0 [T, N, C]
+  bool zeroInfinity = false;
+  bool logProbs = false; // the output is a logarithm of probabilities already
+  // triplet: three model outputs, rows of which are compared.
+  std::string anchor, positive, negative;
+  double margin = 1;
+  int64_t p = 2; // of the distance's norm: 1 or 2
+  bool swap = false;
 };
 
 /// Hyper-parameters of all kinds; each kind reads its own. Names are PyTorch's.
@@ -80,7 +92,17 @@ struct ParameterGroupSpec {
   bool frozen = false;
   std::optional<std::string>
       kind; // of the optimizer: starts from the defaults of that kind
-  std::optional<double> lr, beta1, beta2, eps, weightDecay, momentum, dampening;
+  OptimizerSpec options;
+  std::set<std::string> keys; // of `optimizer` that are given, and stand in `options`
+};
+
+/// Low-rank adapters (Hu et al., 2021) beside the weights that match; the weights do not
+/// train.
+struct LoraRule {
+  std::string match;
+  int64_t rank = 8;
+  double alpha = 8; // the product is scaled by alpha / rank
+  double dropout = 0;
 };
 
 struct ScheduleSpec {
@@ -131,6 +153,7 @@ struct TrainingSpec {
   int64_t accumulate = 1; // micro-batches per update
   int64_t asRanks = 1;    // summed as by so many ranks; divides `accumulate`
   ClipSpec clip;
+  std::vector<LoraRule> lora;
   std::optional<int64_t> budgetBytes;
   /// none, every, sqrt, regions, auto; empty: auto under a budget, else none
   std::string recompute;

@@ -77,13 +77,31 @@ bool anyMatch(std::vector<Pattern> &patterns, StringRef name) {
 OptimizerSpec overridden(OptimizerSpec options, const ParameterGroupSpec &group) {
   if (group.kind)
     options = optimizerDefaults(*group.kind);
-  options.lr = group.lr.value_or(options.lr);
-  options.beta1 = group.beta1.value_or(options.beta1);
-  options.beta2 = group.beta2.value_or(options.beta2);
-  options.eps = group.eps.value_or(options.eps);
-  options.weightDecay = group.weightDecay.value_or(options.weightDecay);
-  options.momentum = group.momentum.value_or(options.momentum);
-  options.dampening = group.dampening.value_or(options.dampening);
+  auto take = [&](const char *key, auto OptimizerSpec::*field) {
+    if (group.keys.count(key))
+      options.*field = group.options.*field;
+  };
+  using O = OptimizerSpec;
+  take("lr", &O::lr);
+  take("betas", &O::beta1), take("betas", &O::beta2);
+  take("eps", &O::eps);
+  take("eps_mode", &O::epsBeforeCorrection);
+  take("weight_decay", &O::weightDecay);
+  take("momentum", &O::momentum);
+  take("dampening", &O::dampening);
+  take("nesterov", &O::nesterov);
+  take("amsgrad", &O::amsgrad);
+  take("momentum_decay", &O::momentumDecay);
+  take("decoupled_weight_decay", &O::decoupledWeightDecay);
+  take("lr_decay", &O::lrDecay);
+  take("initial_accumulator_value", &O::initialAccumulator);
+  take("alpha", &O::alpha);
+  take("centered", &O::centered);
+  take("beta2_decay", &O::beta2Decay);
+  take("eps2", &O::eps2);
+  take("d", &O::d);
+  take("ns_steps", &O::nsSteps);
+  take("adjust_lr_fn", &O::matchRmsAdamw);
   return options;
 }
 
@@ -171,6 +189,7 @@ private:
     StringRef name = modelName(parameter.getSymName());
     bool trains = anyMatch(patterns.trainable, name);
     trains &= !anyMatch(patterns.frozen, name);
+    trains &= !parameter->hasAttr("graph.adapted"); // its adapters do
     trains &= isa<FloatType>(parameter.getTensorType().getElementType());
     OptimizerSpec options = spec.optimizer;
     std::string groupName = "default";

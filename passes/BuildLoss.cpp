@@ -34,9 +34,8 @@ std::string outputNames(func::FuncOp forward) {
 }
 
 /// The model output the loss is taken of: its name, checked, or the only one there is.
-FailureOr<std::string> lossOutput(func::FuncOp forward, const LossSpec &loss) {
-  const std::string &asked = loss.kind == "output" ? loss.name : loss.logits;
-  const char *key = loss.kind == "output" ? "loss.name" : "loss.logits";
+FailureOr<std::string> lossOutput(func::FuncOp forward, const std::string &key,
+                                  const std::string &asked) {
   if (asked.empty() && forward.getNumResults() == 1)
     return resultName(forward, 0).str();
   if (!asked.empty() && resultNamed(forward, asked))
@@ -134,67 +133,110 @@ private:
       return specError(forward)
              << (loss.kind.empty() ? "the spec has no 'loss'"
                                    : "'loss.kind' is '" + loss.kind + "'")
-             << ", expected cross_entropy, nll, mse, l1, huber, kl, bce_with_logits, sum "
-                "or "
-                "output of one of "
-             << outputNames(forward);
-    auto output = lossOutput(forward, loss);
-    if (failed(output))
+             << ", expected " << lossKindList << " of one of " << outputNames(forward);
+    std::vector<std::pair<std::string, std::string>> asked{{"loss.logits", loss.logits}};
+    if (loss.kind == "output")
+      asked = {{"loss.name", loss.name}};
+    if (loss.kind == "triplet")
+      asked = {{"loss.anchor", loss.anchor},
+               {"loss.positive", loss.positive},
+               {"loss.negative", loss.negative}};
+    LossOperands operands;
+    std::string first;
+    for (auto &[key, name] : asked) {
+      auto output = lossOutput(forward, key, name);
+      if (failed(output) || failed(checkOutput(*output)))
+        return failure();
+      operands.predictions.push_back(resultNamed(forward, *output));
+      first = first.empty() ? *output : first;
+    }
+    auto type = graph::tensorType(operands.predictions[0]);
+    if (failed(checkTriplet(operands)) || failed(addInputs(type, operands)))
       return failure();
-    Value prediction = resultNamed(forward, *output);
-    auto type = graph::tensorType(prediction);
+    build(operands);
+    describe(first, type);
+    return success();
+  }
+
+  /// The type is one a loss can be taken of; sets the layout of samples.
+  LogicalResult checkOutput(const std::string &output) {
+    auto type = graph::tensorType(resultNamed(forward, output));
     if (!isa<FloatType>(type.getElementType()))
-      return specError(forward) << "output '" << *output << "' has type " << type
+      return specError(forward) << "output '" << output << "' has type " << type
                                 << ", expected floating point for the loss";
+    if (loss.kind == "ctc") {
+      int64_t samples = 1 - loss.timeAxis;
+      if (type.getRank() == 3 && type.getDimSize(samples) != layout.batch)
+        return specError(forward) << "output '" << output << "' has type " << type
+                                  << ", expected dimension " << samples << " to hold the "
+                                  << layout.batch << " samples of the micro-batch; check "
+                                  << "'loss.time_axis'";
+      return success();
+    }
     // The model's own loss may be a scalar; all others have rows of samples.
     bool scalar = loss.kind == "output" && type.getNumElements() == 1;
     if (!scalar && (type.getRank() == 0 || type.getDimSize(0) % layout.batch != 0))
-      return specError(forward) << "output '" << *output << "' has type " << type
+      return specError(forward) << "output '" << output << "' has type " << type
                                 << ", expected dimension 0 to hold the " << layout.batch
                                 << " samples of the micro-batch";
     layout.rowsPerSample = scalar ? 1 : type.getDimSize(0) / layout.batch;
-    Value target;
-    if (hasTarget(loss.kind) && failed(addTarget(type, target)))
-      return failure();
-    build(prediction, target);
-    describe(*output, type);
     return success();
   }
 
-  LogicalResult addTarget(RankedTensorType prediction, Value &target) {
-    for (unsigned i = 0; i < forward.getNumArguments(); ++i)
-      if (argumentName(forward, i) == loss.labels)
-        return specError(forward) << "the model has an input '" << loss.labels
-                                  << "'; choose another name for 'loss.labels'";
-    auto described =
-        lossTarget(loss, prediction, layout, [&] { return specError(forward); });
-    if (failed(described))
+  LogicalResult checkTriplet(const LossOperands &operands) {
+    auto type = graph::tensorType(operands.predictions[0]);
+    for (Value other : operands.predictions)
+      if (other.getType() != type)
+        return specError(forward)
+               << "'triplet' compares outputs of types " << type << " and "
+               << other.getType() << ", expected the same type";
+    if (loss.kind == "triplet" && type.getRank() < 2)
+      return specError(forward) << "'triplet' needs a row of features per sample, the "
+                                << "anchor has type " << type;
+    return success();
+  }
+
+  LogicalResult addInputs(RankedTensorType prediction, LossOperands &operands) {
+    auto inputs =
+        lossInputs(loss, prediction, layout, [&] { return specError(forward); });
+    if (failed(inputs))
       return failure();
+    for (const LossInput &input : *inputs) {
+      for (unsigned i = 0; i < forward.getNumArguments(); ++i)
+        if (argumentName(forward, i) == input.name)
+          return specError(forward)
+                 << "the model has an input '" << input.name
+                 << "'; choose another name for "
+                 << (input.name == loss.labels ? "'loss.labels'" : "it in 'loss'");
+      operands.targets.push_back(addInput(input));
+    }
+    return success();
+  }
+
+  Value addInput(const LossInput &input) {
     Builder builder(forward.getContext());
     NamedAttrList attributes;
-    attributes.set("graph.name", builder.getStringAttr(loss.labels));
+    attributes.set("graph.name", builder.getStringAttr(input.name));
     attributes.set("graph.batched", builder.getUnitAttr());
-    if (described->bounds)
-      attributes.set("graph.bounds",
-                     builder.getDenseI64ArrayAttr(
-                         {described->bounds->first, described->bounds->second}));
-    if (described->ignored)
-      attributes.set("graph.ignored", builder.getI64IntegerAttr(*described->ignored));
+    if (input.bounds)
+      attributes.set("graph.bounds", builder.getDenseI64ArrayAttr(
+                                         {input.bounds->first, input.bounds->second}));
+    if (input.ignored)
+      attributes.set("graph.ignored", builder.getI64IntegerAttr(*input.ignored));
     unsigned index = forward.getNumArguments();
-    forward.insertArgument(index, described->type,
+    forward.insertArgument(index, input.type,
                            attributes.getDictionary(forward.getContext()),
-                           NameLoc::get(builder.getStringAttr(loss.labels)));
-    target = forward.getArgument(index);
-    return success();
+                           NameLoc::get(builder.getStringAttr(input.name)));
+    return forward.getArgument(index);
   }
 
-  void build(Value prediction, Value target) {
+  void build(LossOperands operands) {
     StateSymbols state(getOperation());
     EntryReads reads(forward, state);
     OpBuilder builder(returnOf(forward));
-    Value valid = reads.control("control/valid", builder.getI64Type());
+    operands.valid = reads.control("control/valid", builder.getI64Type());
     graph::GraphBuilder b(NameLoc::get(builder.getStringAttr("loss")), builder);
-    LossValue value = buildLoss(b, loss, prediction, target, valid, layout);
+    LossValue value = buildLoss(b, loss, operands, layout);
     std::vector<NamedValue> named{{"loss_sum", value.sum}, {"loss_count", value.count}};
     for (NamedValue &result : results(forward))
       named.push_back(std::move(result));
@@ -215,6 +257,12 @@ private:
     if (loss.kind == "cross_entropy" || loss.kind == "nll")
       line +=
           ", classes along dimension " + std::to_string(classAxis(loss, type.getRank()));
+    if (loss.kind == "ctc")
+      line += ", blank " + std::to_string(loss.blank) + ", targets of up to " +
+              std::to_string(loss.targetSize) +
+              " labels; each sample's loss is divided by its labels";
+    if (loss.kind == "triplet")
+      line += " as the anchor, '" + loss.positive + "' and '" + loss.negative + "'";
     if (loss.kind == "sum")
       line += "; a micro-batch counts as 1";
     report(module, line);

@@ -60,20 +60,35 @@ private:
   }
 
   /// Scales by min(1, max / (norm + 1e-6)), as PyTorch; squares are summed per tensor,
-  /// then over tensors in name order.
+  /// then over tensors in name order. Groups that are frozen while training count for
+  /// nothing, as parameters without a gradient do.
   Value clip(std::vector<Gradient> &gradients) {
     GraphBuilder b = at("clip");
     Value total;
     for (const Gradient &gradient : gradients) {
       Value squares = b.cast(b.sumAll(b.square(gradient.sum)), b.getF32Type());
+      squares =
+          b.select(isActive(b, gradient.parameter), squares, b.splatLike(squares, 0));
       total = total ? b.add(total, squares) : squares;
     }
     Value norm = b.make<graph::SqrtOp>(total);
-    Value ratio = b.div(b.splatLike(norm, spec.clip.max), b.shift(norm, 1e-6));
+    Value ratio = b.div(control("control/clip_max", spec.clip.max), b.shift(norm, 1e-6));
     Value factor = b.make<graph::MinOp>(b.splatLike(norm, 1), ratio);
     for (Gradient &gradient : gradients)
       gradient.sum = multiply(gradient.sum, factor, gradient.parameter);
     return norm;
+  }
+
+  Value control(const std::string &symbol, double value) {
+    auto declared =
+        state.declare(symbol, RankedTensorType::get({}, builder.getF32Type()), "control");
+    declared.setFillAttr(builder.getF64FloatAttr(value));
+    return reads.read(declared);
+  }
+
+  Value isActive(GraphBuilder &b, graph::ParameterOp parameter) {
+    Value active = control("control/" + parameter.getGroup()->str() + "/active", 1);
+    return b.compare(active, "gt", b.splatLike(active, 0));
   }
 
   void update(const Gradient &gradient) {
@@ -142,7 +157,8 @@ private:
       accumulators.push_back(accumulatorOf(gradient, state));
       add(accumulators.back(), gradient.sum);
     }
-    auto counter = state.declare("grad/count", graph::tensorType(count), "accumulator");
+    StringRef counterName = state.lookup("param/count") ? "window/count" : "grad/count";
+    auto counter = state.declare(counterName, graph::tensorType(count), "accumulator");
     add(counter, count);
     setResults(micro, {{"loss_sum", sum}, {"loss_count", count}});
     RankSums sums(state, spec.asRanks);

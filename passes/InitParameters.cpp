@@ -3,16 +3,14 @@
 // values.
 
 #include "ir/TrainingSpec.h"
-#include "ir/graph/Philox.h"
+#include "passes/InitialDraws.h"
 #include "passes/Passes.h"
 #include "passes/StateSymbols.h"
 
-#include "mlir/IR/DialectResourceBlobManager.h"
 #include "llvm/Support/GlobPattern.h"
 
 #include <cmath>
 #include <map>
-#include <numbers>
 
 using namespace mlir;
 
@@ -76,44 +74,11 @@ Fans fansOf(graph::ParameterOp parameter) {
   return found ? *found : fansOfShape(shape);
 }
 
-/// Random numbers of one parameter, keyed by seed, name and element alone.
-class Draws {
-public:
-  Draws(uint64_t seed, StringRef name) : seed(seed) {
-    for (char c : name) // FNV-1a
-      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  /// In [0, 1).
-  double uniform(uint64_t element) const {
-    graph::PhiloxCounter words = wordsOf(element);
-    return unit(words[0], words[1]);
-  }
-  /// Of mean 0 and variance 1 (Box and Muller).
-  double normal(uint64_t element) const {
-    graph::PhiloxCounter words = wordsOf(element);
-    double radius = std::sqrt(-2 * std::log(1 - unit(words[0], words[1])));
-    return radius * std::cos(2 * std::numbers::pi * unit(words[2], words[3]));
-  }
-
-private:
-  graph::PhiloxCounter wordsOf(uint64_t element) const {
-    auto low = [](uint64_t x) { return static_cast<uint32_t>(x); };
-    // The key differs from that of the step's random numbers ("INIT").
-    return graph::philox({low(element), low(element >> 32), low(hash), low(hash >> 32)},
-                         {low(seed), low(seed >> 32) ^ 0x494e4954u});
-  }
-  static double unit(uint32_t high, uint32_t low) {
-    return static_cast<double>(((uint64_t{high} << 32) | low) >> 11) * 0x1p-53;
-  }
-
-  uint64_t seed, hash = 0xcbf29ce484222325;
-};
-
 /// Values by PyTorch's formulas (torch.nn.init, gain sqrt 2 for kaiming and 1 for
 /// xavier).
 std::vector<float> drawn(graph::ParameterOp parameter, const InitRule &rule,
                          uint64_t seed) {
-  Draws draws(seed, modelName(parameter.getSymName()));
+  InitialDraws draws(seed, modelName(parameter.getSymName()));
   bool isNormal = rule.from == "normal" || StringRef(rule.from).ends_with("_normal");
   double scale = rule.std;
   if (rule.from != "normal") {
@@ -191,21 +156,10 @@ private:
       return specError() << "'init' of '" << name << "', which has type " << type
                          << ", is not yet supported; expected f32";
     } else {
-      setValues(parameter, drawn(parameter, *last, spec.seed));
+      setInitialValues(parameter, drawn(parameter, *last, spec.seed));
     }
     ++counts[last->from];
     return success();
-  }
-
-  /// Large values become a resource: attributes are hashed, and kept for ever.
-  void setValues(graph::ParameterOp parameter, const std::vector<float> &values) {
-    constexpr size_t inlined = 256;
-    RankedTensorType type = parameter.getTensorType();
-    if (values.size() <= inlined)
-      return parameter.setInitAttr(DenseElementsAttr::get(type, ArrayRef<float>(values)));
-    parameter.setInitAttr(DenseResourceElementsAttr::get(
-        type, modelName(parameter.getSymName()),
-        HeapAsmResourceBlob::allocateAndCopyInferAlign(ArrayRef<float>(values))));
   }
 
   void reportCounts() {

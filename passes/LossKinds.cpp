@@ -15,11 +15,11 @@ static bool hasLabels(StringRef kind) { return kind == "cross_entropy" || kind =
 
 bool hasTarget(StringRef kind) {
   return hasLabels(kind) ||
-         llvm::is_contained({"mse", "l1", "huber", "kl", "bce_with_logits"}, kind);
+         llvm::is_contained({"mse", "l1", "huber", "kl", "bce_with_logits", "ctc"}, kind);
 }
 
 bool isLossKind(StringRef kind) {
-  return hasTarget(kind) || kind == "sum" || kind == "output";
+  return hasTarget(kind) || llvm::is_contained({"sum", "triplet", "output"}, kind);
 }
 
 int64_t classAxis(const LossSpec &spec, int64_t rank) {
@@ -37,9 +37,8 @@ static SmallVector<int64_t> bySample(ArrayRef<int64_t> shape, SampleLayout layou
   return result;
 }
 
-static FailureOr<LossTarget> labelTarget(const LossSpec &spec,
-                                         RankedTensorType prediction, SampleLayout layout,
-                                         const EmitError &emitError) {
+static FailureOr<LossInput> labelInput(const LossSpec &spec, RankedTensorType prediction,
+                                       SampleLayout layout, const EmitError &emitError) {
   int64_t axis = classAxis(spec, prediction.getRank());
   if (prediction.getRank() < 2 || axis < 1 || axis >= prediction.getRank())
     return emitError() << "'" << spec.kind
@@ -54,7 +53,8 @@ static FailureOr<LossTarget> labelTarget(const LossSpec &spec,
                        << spec.logits << "')";
   SmallVector<int64_t> shape(prediction.getShape());
   shape.erase(shape.begin() + axis);
-  LossTarget target;
+  LossInput target;
+  target.name = spec.labels;
   target.type = RankedTensorType::get(bySample(shape, layout),
                                       IntegerType::get(prediction.getContext(), 64));
   target.bounds = {0, classes - 1};
@@ -62,14 +62,58 @@ static FailureOr<LossTarget> labelTarget(const LossSpec &spec,
   return target;
 }
 
-FailureOr<LossTarget> lossTarget(const LossSpec &spec, RankedTensorType prediction,
-                                 SampleLayout layout, const EmitError &emitError) {
-  if (hasLabels(spec.kind))
-    return labelTarget(spec, prediction, layout, emitError);
-  LossTarget target;
+/// Padded labels, and lengths where the spec names inputs for them.
+static FailureOr<std::vector<LossInput>> ctcInputs(const LossSpec &spec,
+                                                   RankedTensorType prediction,
+                                                   SampleLayout layout,
+                                                   const EmitError &emitError) {
+  if (prediction.getRank() != 3)
+    return emitError() << "'ctc' needs logits of rank 3 (samples, frames, classes), '"
+                       << spec.logits << "' has type " << prediction;
+  int64_t frames = prediction.getDimSize(spec.timeAxis);
+  int64_t classes = prediction.getDimSize(2);
+  if (spec.blank >= classes)
+    return emitError() << "'loss.blank' is " << spec.blank << ", expected one of the "
+                       << classes << " classes of '" << spec.logits << "'";
+  Type i64 = IntegerType::get(prediction.getContext(), 64);
+  std::vector<LossInput> inputs(1);
+  inputs[0].name = spec.labels;
+  inputs[0].type = RankedTensorType::get({layout.batch, spec.targetSize}, i64);
+  inputs[0].bounds = {0, classes - 1};
+  inputs[0].ignored = spec.ignoreIndex;
+  auto addLengths = [&](const std::string &name, int64_t least, int64_t most) {
+    if (name.empty())
+      return;
+    LossInput lengths;
+    lengths.name = name;
+    lengths.type = RankedTensorType::get(layout.batch, i64);
+    lengths.bounds = {least, most};
+    inputs.push_back(lengths);
+  };
+  addLengths(spec.inputLengths, 1, frames);
+  addLengths(spec.targetLengths, 0, spec.targetSize);
+  return inputs;
+}
+
+FailureOr<std::vector<LossInput>> lossInputs(const LossSpec &spec,
+                                             RankedTensorType prediction,
+                                             SampleLayout layout,
+                                             const EmitError &emitError) {
+  if (!hasTarget(spec.kind))
+    return std::vector<LossInput>();
+  if (spec.kind == "ctc")
+    return ctcInputs(spec, prediction, layout, emitError);
+  LossInput target;
+  target.name = spec.labels;
   target.type = RankedTensorType::get(bySample(prediction.getShape(), layout),
                                       prediction.getElementType());
-  return target;
+  if (hasLabels(spec.kind)) {
+    auto labels = labelInput(spec, prediction, layout, emitError);
+    if (failed(labels))
+      return failure();
+    target = *labels;
+  }
+  return std::vector<LossInput>{target};
 }
 
 namespace {
@@ -77,15 +121,20 @@ namespace {
 /// What every kind is built from.
 class LossBuilder {
 public:
-  LossBuilder(GraphBuilder &b, const LossSpec &spec, Value prediction, Value target,
-              Value valid, SampleLayout layout)
-      : b(b), spec(spec), prediction(prediction), target(target), valid(valid),
-        layout(layout) {}
+  LossBuilder(GraphBuilder &b, const LossSpec &spec, const LossOperands &operands,
+              SampleLayout layout)
+      : b(b), spec(spec), operands(operands), prediction(operands.predictions[0]),
+        target(operands.targets.empty() ? Value() : operands.targets[0]),
+        valid(operands.valid), layout(layout) {}
 
   LossValue build() {
     StringRef kind = spec.kind;
     if (kind == "cross_entropy" || kind == "nll")
       return labelled();
+    if (kind == "ctc")
+      return ctc();
+    if (kind == "triplet")
+      return triplet();
     if (kind == "sum")
       return {sumValid(prediction), b.splat(scalarType(), 1)};
     if (kind == "output" && tensorType(prediction).getNumElements() == 1)
@@ -212,17 +261,61 @@ private:
             toScalar(b.sumAll(b.select(hot, each, zero)))};
   }
 
+  /// Each sample's loss divided by the length of its target, then the mean over samples,
+  /// as PyTorch's. A log_softmax of what has been through one changes nothing.
+  LossValue ctc() {
+    Value logProbs = prediction;
+    if (spec.timeAxis == 0)
+      logProbs = b.transpose(logProbs, {1, 0, 2});
+    if (!spec.logProbs)
+      logProbs = b.make<graph::LogSoftmaxOp>(logProbs, 2);
+    size_t next = 1;
+    auto lengths = [&](const std::string &name, int64_t all) {
+      if (!name.empty())
+        return operands.targets[next++];
+      return b.splat(RankedTensorType::get(layout.batch, b.getI64Type()),
+                     static_cast<double>(all));
+    };
+    int64_t frames = tensorType(logProbs).getDimSize(1);
+    Value inputLengths = lengths(spec.inputLengths, frames);
+    Value targetLengths = lengths(spec.targetLengths, spec.targetSize);
+    Value each = b.make<graph::CtcLossOp>(logProbs, target, inputLengths, targetLengths,
+                                          spec.blank, spec.zeroInfinity,
+                                          /*per_label=*/true);
+    return {sumValid(each), b.cast(valid, b.getF32Type())};
+  }
+
+  /// |x - y + 1e-6| along the last dimension, as PyTorch's pairwise_distance: the root
+  /// has a gradient where x and y are equal.
+  Value distance(Value x, Value y) {
+    Value difference = b.shift(b.sub(x, y), 1e-6);
+    int64_t last = tensorType(x).getRank() - 1;
+    if (spec.p == 1)
+      return b.sum(b.make<graph::AbsOp>(difference), last, /*keep=*/false);
+    return b.sqrt(b.sum(b.square(difference), last, /*keep=*/false));
+  }
+
+  LossValue triplet() {
+    Value positive = operands.predictions[1], negative = operands.predictions[2];
+    Value near = distance(prediction, positive), far = distance(prediction, negative);
+    if (spec.swap)
+      far = b.make<graph::MinOp>(far, distance(positive, negative));
+    Value each = b.make<graph::ReluOp>(b.shift(b.sub(near, far), spec.margin));
+    return {sumValid(each), validElements(each)};
+  }
+
   GraphBuilder &b;
   const LossSpec &spec;
+  const LossOperands &operands;
   Value prediction, target, valid;
   SampleLayout layout;
 };
 
 } // namespace
 
-LossValue buildLoss(GraphBuilder &b, const LossSpec &spec, Value prediction, Value target,
-                    Value valid, SampleLayout layout) {
-  return LossBuilder(b, spec, prediction, target, valid, layout).build();
+LossValue buildLoss(GraphBuilder &b, const LossSpec &spec, const LossOperands &operands,
+                    SampleLayout layout) {
+  return LossBuilder(b, spec, operands, layout).build();
 }
 
 } // namespace sluice

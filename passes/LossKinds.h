@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace sluice {
 
@@ -16,8 +18,9 @@ struct SampleLayout {
   int64_t batch = 1, rowsPerSample = 1;
 };
 
-/// The input a loss adds to the model.
-struct LossTarget {
+/// An input that a loss adds to the model; the first one holds labels or targets.
+struct LossInput {
+  std::string name;
   mlir::RankedTensorType type;
   std::optional<std::pair<int64_t, int64_t>> bounds; // of labels, inclusive
   std::optional<int64_t> ignored; // a label outside the bounds that counts for nothing
@@ -30,19 +33,29 @@ struct LossValue {
 /// Whether the kind is known, and whether it compares with an input.
 bool isLossKind(llvm::StringRef kind);
 bool hasTarget(llvm::StringRef kind);
+/// "cross_entropy, nll, ..."
+inline constexpr llvm::StringLiteral lossKindList =
+    "cross_entropy, nll, mse, l1, huber, kl, bce_with_logits, ctc, triplet, sum or "
+    "output";
 
 /// The dimension that counts classes: `loss.class_axis`, else the last for rank 2 and 3
 /// (rows or [B, T, V]) and 1 above (images).
 int64_t classAxis(const LossSpec &spec, int64_t rank);
 
 using EmitError = std::function<mlir::InFlightDiagnostic()>;
-mlir::FailureOr<LossTarget> lossTarget(const LossSpec &spec,
-                                       mlir::RankedTensorType prediction,
-                                       SampleLayout layout, const EmitError &emitError);
+mlir::FailureOr<std::vector<LossInput>> lossInputs(const LossSpec &spec,
+                                                   mlir::RankedTensorType prediction,
+                                                   SampleLayout layout,
+                                                   const EmitError &emitError);
 
-/// Builds the loss; samples from `valid` (i64 scalar) on are padding. `target` is null
-/// for kinds without.
-LossValue buildLoss(graph::GraphBuilder &b, const LossSpec &spec, mlir::Value prediction,
-                    mlir::Value target, mlir::Value valid, SampleLayout layout);
+/// What a loss is built from: outputs of the model (triplet has three), the inputs it
+/// adds, and the samples that are no padding (i64 scalar).
+struct LossOperands {
+  llvm::SmallVector<mlir::Value> predictions, targets;
+  mlir::Value valid;
+};
+
+LossValue buildLoss(graph::GraphBuilder &b, const LossSpec &spec,
+                    const LossOperands &operands, SampleLayout layout);
 
 } // namespace sluice

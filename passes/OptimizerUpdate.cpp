@@ -1,5 +1,7 @@
 #include "passes/OptimizerUpdate.h"
 
+#include "ir/graph/GraphBuilder.h"
+
 using namespace mlir;
 
 namespace sluice {
@@ -38,7 +40,40 @@ Value OptimizerUpdate::control(StringRef name) {
 }
 
 Value OptimizerUpdate::updatesDone() {
-  return reads.control("control/update", builder.getI64Type());
+  StringRef group = *parameter.getGroup();
+  return reads.control(("control/" + group + "/update").str(), builder.getI64Type(),
+                       group);
+}
+
+Value OptimizerUpdate::constantControl(StringRef name, double value) {
+  StringRef group = *parameter.getGroup();
+  auto declared =
+      state.declare(("control/" + group + "/" + name).str(),
+                    RankedTensorType::get({}, builder.getF32Type()), "control", group);
+  declared.setFillAttr(builder.getF64FloatAttr(value));
+  return reads.read(declared);
+}
+
+/// What the operations call an option of the group.
+static StringRef attributeOf(StringRef kind, StringRef option) {
+  if (option == "eps")
+    return kind == "adafactor" ? "eps1" : "epsilon";
+  return option;
+}
+
+void OptimizerUpdate::hyper(ArrayRef<StringRef> names) {
+  // Averages need 1 - x rounded once: in f32 the difference would lose what is small.
+  constexpr StringRef averages[] = {"beta1", "beta2", "alpha", "momentum", "dampening"};
+  for (StringRef name : names) {
+    double value = number(name).convertToDouble();
+    StringRef attribute = attributeOf(kind(), name);
+    hyperNames.push_back(attribute);
+    hyperValues.push_back(constantControl(name, value));
+    if (!llvm::is_contained(averages, name))
+      continue;
+    hyperNames.push_back(builder.getStringAttr(attribute + "_rest").getValue());
+    hyperValues.push_back(constantControl((name + "_rest").str(), 1 - value));
+  }
 }
 
 Value OptimizerUpdate::keep(StringRef name, double fill) {
@@ -58,18 +93,26 @@ void OptimizerUpdate::build(Value gradient) {
   bool isAdamLike =
       llvm::is_contained({"adam", "adamw", "nadam", "radam", "lamb"}, kind());
   Operation *op = isAdamLike ? adamLike(w, gradient) : other(w, gradient);
-  auto write = [&](graph::ParameterOp target, Value value) {
-    builder.create<graph::WriteOp>(target.getLoc(), target.getSymName(), value);
-  };
-  write(parameter, op->getResult(0));
+  write(parameter, w, op->getResult(0));
   for (auto [target, value] : llvm::zip_equal(kept, op->getResults().drop_front()))
-    write(target, value);
+    write(target, reads.read(target), value);
+}
+
+/// A group that is frozen while training keeps every bit: no update, no momentum, no
+/// decay.
+void OptimizerUpdate::write(graph::ParameterOp target, Value old, Value value) {
+  graph::GraphBuilder b(target.getLoc(), builder);
+  Value active = constantControl("active", 1);
+  Value moves = b.compare(active, "gt", b.splatLike(active, 0));
+  Value kept = b.select(b.broadcastLike(moves, value), value, old);
+  b.create<graph::WriteOp>(target.getSymName(), kept);
 }
 
 Operation *OptimizerUpdate::adamLike(Value w, Value g) {
   Value m = keep("m"), v = keep("v"), lr = control("lr"), bc2 = control("bc2");
   APFloat beta1 = number("beta1"), beta2 = number("beta2"), eps = number("eps");
   APFloat decay = number("weight_decay");
+  hyper({"beta1", "beta2", "eps", "weight_decay"});
   if (kind() == "nadam")
     return make<graph::NadamOp>(w, g, m, v, lr, bc2, control("nadam_g"),
                                 control("nadam_m"), beta1, beta2, eps, decay,
@@ -90,13 +133,19 @@ Operation *OptimizerUpdate::other(Value w, Value g) {
   if (kind() == "sgd") {
     APFloat momentum = number("momentum");
     Value velocity = momentum.isZero() ? Value() : keep("velocity");
+    hyper({"weight_decay"});
+    if (velocity)
+      hyper({"momentum", "dampening"});
     return make<graph::SgdOp>(w, g, velocity, control("lr"), updatesDone(), momentum,
                               number("dampening"), decay, flag("nesterov"));
   }
-  if (kind() == "lion")
+  if (kind() == "lion") {
+    hyper({"beta1", "beta2", "weight_decay"});
     return make<graph::LionOp>(w, g, keep("m"), control("lr"), number("beta1"),
                                number("beta2"), decay);
+  }
   if (kind() == "adagrad") {
+    hyper({"lr_decay", "eps", "weight_decay"});
     Value sum = keep("sum", number("initial_accumulator").convertToDouble());
     return make<graph::AdagradOp>(w, g, sum, control("lr"), updatesDone(),
                                   number("lr_decay"), number("eps"), decay);
@@ -106,6 +155,7 @@ Operation *OptimizerUpdate::other(Value w, Value g) {
   if (kind() == "adafactor")
     return adafactor(w, g);
   assert(kind() == "muon");
+  hyper({"momentum", "weight_decay"});
   // The norm's least value is PyTorch's default; `eps` is that of the vectors' AdamW.
   return make<graph::MuonOp>(w, g, keep("momentum_buffer"), control("lr"),
                              number("momentum"), APFloat(1e-7), decay,
@@ -120,6 +170,9 @@ Operation *OptimizerUpdate::rmsprop(Value w, Value g) {
     more.push_back(keep("momentum_buffer"));
   if (flag("centered"))
     more.push_back(keep("grad_avg"));
+  hyper({"alpha", "eps", "weight_decay"});
+  if (!number("momentum").isZero())
+    hyper({"momentum"});
   return make<graph::RmspropOp>(w, g, squares, control("lr"), more, number("alpha"),
                                 number("eps"), number("momentum"), number("weight_decay"),
                                 flag("centered"));
@@ -127,6 +180,7 @@ Operation *OptimizerUpdate::rmsprop(Value w, Value g) {
 
 Operation *OptimizerUpdate::adafactor(Value w, Value g) {
   SmallVector<Value> moments;
+  hyper({"beta2_decay", "eps", "eps2", "d", "weight_decay"});
   RankedTensorType type = parameter.getTensorType();
   if (type.getRank() < 2) {
     moments.push_back(keep("variance"));

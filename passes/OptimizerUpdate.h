@@ -22,7 +22,13 @@ private:
   llvm::StringRef kind() const;
 
   mlir::Value control(llvm::StringRef name);
+  /// Updates the group has taken part in.
   mlir::Value updatesDone();
+  /// Hyper-parameters that the next operation gets as controls, by the group's names of
+  /// them; "NAME_rest" is 1 - NAME.
+  void hyper(llvm::ArrayRef<llvm::StringRef> names);
+  mlir::Value constantControl(llvm::StringRef name, double value);
+  void write(graph::ParameterOp target, mlir::Value old, mlir::Value value);
   /// A tensor of state like the parameter (or of `type`) that starts at `fill`; results
   /// of the operation are written to them in the order of these calls.
   mlir::Value keep(llvm::StringRef name, double fill = 0);
@@ -33,7 +39,9 @@ private:
   mlir::Operation *rmsprop(mlir::Value w, mlir::Value g);
   mlir::Operation *adafactor(mlir::Value w, mlir::Value g);
   template <class OpT, class... Args> mlir::Operation *make(Args &&...args) {
-    return builder.create<OpT>(parameter.getLoc(), std::forward<Args>(args)...);
+    return builder.create<OpT>(parameter.getLoc(), std::forward<Args>(args)...,
+                               mlir::ValueRange(hyperValues),
+                               builder.getStrArrayAttr(hyperNames));
   }
 
   mlir::OpBuilder &builder;
@@ -42,6 +50,8 @@ private:
   graph::ParameterOp parameter;
   mlir::DictionaryAttr options;
   std::vector<graph::ParameterOp> kept;
+  llvm::SmallVector<mlir::Value> hyperValues;
+  llvm::SmallVector<llvm::StringRef> hyperNames;
 };
 
 } // namespace sluice

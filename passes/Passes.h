@@ -13,6 +13,7 @@ namespace sluice {
 struct TrainingSpec;
 
 std::unique_ptr<mlir::Pass> createInitParameters(const TrainingSpec &spec);
+std::unique_ptr<mlir::Pass> createApplyLora(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createAssignGroups(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildLoss(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildBackward(const TrainingSpec &spec);

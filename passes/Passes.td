@@ -25,6 +25,24 @@ def InitParameters : SpecPass<"init-parameters", "createInitParameters"> {
   }];
 }
 
+def ApplyLora : SpecPass<"apply-lora", "createApplyLora"> {
+  let summary = "Puts low-rank adapters beside the weights that `lora` matches";
+  let description = [{
+    A weight W keeps its value and no longer trains; what uses it adds scale * (x A') B' with the new parameters `NAME.lora_A` [rank, in] and
+    `NAME.lora_B` [out, rank] (of convolutions with the kernel's dimensions behind). Products, embeddings and convolutions without groups.
+
+    ```mlir
+    %y = graph.contract %x, %w {lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>, ...}
+    // becomes
+    %y = graph.contract %x, %w {lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>, ...}
+    %h = graph.contract %x, %a {lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>, ...}
+    %d = graph.contract %h, %b {lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>, ...}
+    %s = graph.mul %d, %scale
+    %z = graph.add %y, %s
+    ```
+  }];
+}
+
 def AssignGroups : SpecPass<"assign-groups", "createAssignGroups"> {
   let summary = "Decides which parameters train and with which optimizer options";
   let description = [{

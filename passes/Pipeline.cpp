@@ -15,6 +15,8 @@ namespace sluice {
 void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
   // Values before all else: nothing later depends on them.
   passes.addPass(createInitParameters(spec));
+  // Adapters are parameters as others are, but never the model's: no rule of `init`.
+  passes.addPass(createApplyLora(spec));
   // What trains comes first: gradients are built for nothing else.
   passes.addPass(createAssignGroups(spec));
   // The loss comes before entries are split off, so that step and eval share it.

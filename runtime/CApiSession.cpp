@@ -207,6 +207,57 @@ sluice_status sluice_session_set_lr(sluice_session *session, const char *group,
   });
 }
 
+sluice_status sluice_session_get_hyper(sluice_session *session, const char *group,
+                                       const char *name, double *value) {
+  return with(session, [&](Session &self) {
+    if (!name || !value)
+      return Status::usage("argument 'name' or 'value' is null");
+    auto current = self.hyper(group ? group : "", name);
+    if (!current)
+      return current.status();
+    *value = *current;
+    return Status::success();
+  });
+}
+
+sluice_status sluice_session_set_hyper(sluice_session *session, const char *group,
+                                       const char *name, double value) {
+  return with(session, [&](Session &self) {
+    if (!name)
+      return Status::usage("argument 'name' is null");
+    return self.setHyper(group ? group : "", name, value);
+  });
+}
+
+static sluice_status setFrozen(sluice_session *session, const char *group, bool frozen) {
+  return with(session, [&](Session &self) {
+    if (!group)
+      return Status::usage("argument 'group' is null");
+    return self.setFrozen(group, frozen);
+  });
+}
+
+sluice_status sluice_session_freeze(sluice_session *session, const char *group) {
+  return setFrozen(session, group, true);
+}
+
+sluice_status sluice_session_unfreeze(sluice_session *session, const char *group) {
+  return setFrozen(session, group, false);
+}
+
+sluice_status sluice_session_is_frozen(sluice_session *session, const char *group,
+                                       bool *frozen) {
+  return with(session, [&](Session &self) {
+    if (!group || !frozen)
+      return Status::usage("argument 'group' or 'frozen' is null");
+    auto current = self.frozen(group);
+    if (!current)
+      return current.status();
+    *frozen = *current;
+    return Status::success();
+  });
+}
+
 sluice_status sluice_session_load_weights(sluice_session *session, const char *path) {
   return with(session, [&](Session &self) {
     if (!path)

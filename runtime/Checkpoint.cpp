@@ -110,6 +110,8 @@ Result<std::string> saveCheckpoint(const Session &session, const std::string &fo
                        {"step", std::to_string(session.updates())},
                        {"samples", std::to_string(session.samples())},
                        {"seed", std::to_string(session.seed())}};
+  for (auto &[key, value] : session.changes())
+    metadata[key] = value;
   std::string path = (fs::path(folder) / fileName(session.updates())).string();
   Status status = writeSafetensors(path, tensors, metadata, options.observer);
   if (!status.ok())
@@ -208,6 +210,12 @@ Result<CheckpointInfo> restore(Session &session, const SafetensorsFile &file,
       return status;
   }
   session.resumeAt(progress.step, progress.samples, progress.seed);
+  session.clearChanges();
+  for (const auto &[key, value] : file.metadata())
+    if (key.starts_with("control/"))
+      if (Status status = session.applyChange(key, value); !status.ok())
+        notes.push_back("checkpoint '" + file.name() + "': change '" + key +
+                        "' is left out: " + status.message);
   auto specHash = file.metadata().find("spec_hash");
   if (specHash != file.metadata().end() &&
       specHash->second != textOf(session.plan().raw().spec_hash()))

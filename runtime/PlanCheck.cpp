@@ -1,5 +1,7 @@
 #include "runtime/PlanCheck.h"
 
+#include "runtime/Adapters.h"
+
 #include "runtime/PlanFile.h"
 
 #include <algorithm>
@@ -48,8 +50,18 @@ Status checkHeaderFields(const fbs::Plan &plan) {
 }
 
 bool isGroupControl(std::string_view what) {
-  return what == "lr" || what == "bc1" || what == "bc2" || what == "nadam_g" ||
-         what == "nadam_m" || what == "radam_r";
+  for (std::string_view known :
+       {"lr", "bc1", "bc2", "nadam_g", "nadam_m", "radam_r", "active", "update"})
+    if (what == known)
+      return true;
+  if (what.ends_with("_rest"))
+    what.remove_suffix(5);
+  for (std::string_view hyper :
+       {"beta1", "beta2", "eps", "weight_decay", "momentum", "dampening", "lr_decay",
+        "alpha", "beta2_decay", "eps2", "d"})
+    if (what == hyper)
+      return true;
+  return false;
 }
 
 /// Scalars the runtime writes before a program; one it does not know would stay zero in
@@ -67,6 +79,8 @@ Status checkControl(const fbs::Plan &plan, const fbs::StateTensor &tensor) {
         groupKnown |= viewOf(plan.groups()->Get(i)->name()) == group;
       if (!groupKnown || !isGroupControl(what))
         return broken("control " + quoted(name) + " is not one this runtime writes");
+      expected = what == "update" ? fbs::DType::i64 : fbs::DType::f32;
+    } else if (rest == "clip_max") {
       expected = fbs::DType::f32;
     } else if (rest != "seed" && rest != "update" && rest != "sample" &&
                rest != "valid" && rest != "rank") {
@@ -274,6 +288,8 @@ Status checkPlan(const fbs::Plan &plan, SegmentRange segments) {
     status = checkState(plan, budget);
   if (status.ok())
     status = checkGroups(plan, budget);
+  if (status.ok())
+    status = checkAdapters(plan, budget);
   if (status.ok())
     status = checkKernelsAndImages(plan, segments, budget);
   if (status.ok())

@@ -182,23 +182,9 @@ void Session::writeControls(int64_t firstSample, int64_t valid) {
   set(controls.update, updatesDone);
   set(controls.sample, firstSample);
   set(controls.valid, valid);
-  for (GroupControls &group : controls.groups) {
-    if (group.lr)
-      *group.lr = static_cast<float>(rateOf(group));
-    if (group.bc1)
-      *group.bc1 = static_cast<float>(biasCorrection(group.group->beta1(), updatesDone));
-    if (group.bc2)
-      *group.bc2 = static_cast<float>(biasCorrection(group.group->beta2(), updatesDone));
-    if (group.nadamG && group.nadamM) {
-      NadamWeights weights =
-          nadamWeights(group.group->beta1(), group.group->momentum_decay(), updatesDone);
-      *group.nadamG = static_cast<float>(weights.gradient);
-      *group.nadamM = static_cast<float>(weights.moment);
-    }
-    if (group.radamR)
-      *group.radamR =
-          static_cast<float>(radamRectification(group.group->beta2(), updatesDone));
-  }
+  controls.clipMax.write();
+  for (const GroupControls &group : controls.groups)
+    writeGroupControls(group);
 }
 
 void Session::execute(LoadedProgram &loaded, int64_t valid) {
@@ -213,6 +199,8 @@ void Session::execute(LoadedProgram &loaded, int64_t valid) {
 
 void Session::update(LoadedProgram &loaded, StepResult &result) {
   ++updatesDone;
+  for (GroupControls &group : controls.groups)
+    group.skipped += group.frozen;
   if (controls.step)
     *controls.step = updatesDone;
   pending = 0;
@@ -333,7 +321,7 @@ Result<double> Session::rate(std::string_view name) const {
   for (const GroupControls &group : controls.groups)
     if (name.empty() || viewOf(group.group->name()) == name)
       return rateOf(group);
-  return Status::usage("the plan has no parameter group '" + std::string(name) + "'");
+  return unknownGroup(name);
 }
 
 Status Session::setRate(std::string_view name, double rate) {
@@ -346,7 +334,7 @@ Status Session::setRate(std::string_view name, double rate) {
     group.fixedRate = rate;
     return Status::success();
   }
-  return Status::usage("the plan has no parameter group '" + std::string(name) + "'");
+  return unknownGroup(name);
 }
 
 void Session::resumeAt(int64_t updates, int64_t samples, uint64_t seed) {

@@ -94,9 +94,23 @@ public:
 
   /// The rate of the next update. The first group when no name is given.
   Result<double> rate(std::string_view group = {}) const;
-  /// A fixed rate in place of the group's schedule; NaN returns to the schedule. Not part
-  /// of checkpoints.
+  /// A fixed rate in place of the group's schedule; NaN returns to the schedule.
   Status setRate(std::string_view group, double rate);
+  /// A hyper-parameter of the group from its next update on, by its name in the spec
+  /// ("beta1", "weight_decay", ...); NaN returns to the plan's. Without a group
+  /// "clip_max".
+  Result<double> hyper(std::string_view group, std::string_view name) const;
+  Status setHyper(std::string_view group, std::string_view name, double value);
+  /// A frozen group keeps every bit of its parameters and moments, does not count updates
+  /// and is no part of the gradient's norm.
+  Result<bool> frozen(std::string_view group) const;
+  Status setFrozen(std::string_view group, bool frozen);
+
+  /// What differs from the plan's hyper-parameters, as text for checkpoints: all or
+  /// nothing of it comes back by clearChanges and applyChange.
+  std::vector<std::pair<std::string, std::string>> changes() const;
+  void clearChanges();
+  Status applyChange(std::string_view key, const std::string &text);
 
   /// The bytes of a state tensor; empty when there is none of that name.
   std::span<uint8_t> state(std::string_view name);
@@ -137,17 +151,32 @@ private:
     std::unique_ptr<Executor> executor;
     const float *lossSum = nullptr, *lossCount = nullptr, *gradNorm = nullptr;
   };
+  struct HyperControl {
+    std::string_view name;
+    double standard = 0, fixed = 0; // the plan's; what stands in its place
+    bool isFixed = false;
+    float *value = nullptr, *rest = nullptr; // rest: 1 - value
+    double current() const { return isFixed ? fixed : standard; }
+    void write() const;
+  };
   struct GroupControls {
     const fbs::ParamGroup *group = nullptr;
     float *lr = nullptr, *bc1 = nullptr, *bc2 = nullptr;
     float *nadamG = nullptr, *nadamM = nullptr, *radamR = nullptr;
     double fixedRate = 0; // when `hasFixedRate`
     bool hasFixedRate = false;
+    std::vector<HyperControl> hyper;
+    float *active = nullptr;
+    int64_t *update = nullptr;
+    bool frozen = false;
+    int64_t skipped = 0; // updates it was frozen in
+    double currentOf(std::string_view name, double otherwise) const;
   };
   struct Controls {
     int64_t *seed = nullptr, *update = nullptr, *sample = nullptr, *valid = nullptr,
             *rank = nullptr, *step = nullptr;
     std::vector<GroupControls> groups;
+    HyperControl clipMax;
   };
 
   Session() = default;
@@ -164,14 +193,26 @@ private:
   void fillStep();
   void loadPrograms();
   void findScalars(LoadedProgram &loaded);
-  template <class T> T *stateScalar(const std::string &name);
+  template <class T> T *stateScalar(const std::string &name) {
+    const fbs::StateTensor *tensor = planPtr->state(name);
+    // The reader has checked the types of these.
+    return tensor ? reinterpret_cast<T *>(stateMemory.data() + tensor->offset())
+                  : nullptr;
+  }
   void findControls();
+  void findHyper();
+  HyperControl hyperControl(const fbs::StateTensor &tensor, std::string_view name);
+  Result<HyperControl *> findHyper(std::string_view group, std::string_view name);
+  GroupControls *findGroup(std::string_view name);
+  const GroupControls *findGroup(std::string_view name) const;
+  Status unknownGroup(std::string_view name) const;
   Status initialState();
   Status initialTensor(const fbs::StateTensor &tensor, const class SafetensorsFile *file);
 
   Result<LoadedProgram *> find(ProgramKind kind);
   Status feed(const LoadedProgram &loaded, const Batch &batch, int64_t firstSample);
   void writeControls(int64_t firstSample, int64_t valid);
+  void writeGroupControls(const GroupControls &group) const;
   void execute(LoadedProgram &loaded, int64_t valid);
   Status closeRank();
   void update(LoadedProgram &loaded, StepResult &result);

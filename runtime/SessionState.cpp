@@ -9,12 +9,6 @@
 
 namespace sluice {
 
-template <class T> T *Session::stateScalar(const std::string &name) {
-  const fbs::StateTensor *tensor = planPtr->state(name);
-  // The reader has checked the types of these.
-  return tensor ? reinterpret_cast<T *>(stateMemory.data() + tensor->offset()) : nullptr;
-}
-
 void Session::findControls() {
   controls.seed = stateScalar<int64_t>("control/seed");
   controls.update = stateScalar<int64_t>("control/update");
@@ -32,8 +26,9 @@ void Session::findControls() {
     group.nadamG = stateScalar<float>(prefix + "nadam_g");
     group.nadamM = stateScalar<float>(prefix + "nadam_m");
     group.radamR = stateScalar<float>(prefix + "radam_r");
-    controls.groups.push_back(group);
+    controls.groups.push_back(std::move(group));
   }
+  findHyper();
 }
 
 std::span<uint8_t> Session::state(std::string_view name) {
@@ -193,6 +188,15 @@ static std::string_view bareName(std::string_view name) {
   return name.starts_with("param/") ? name.substr(6) : name;
 }
 
+/// Weights from elsewhere come without the adapters that the plan puts beside them.
+static bool isAdapter(const fbs::Plan &plan, std::string_view name) {
+  for (uint32_t i = 0; i < sizeOf(plan.adapters()); ++i)
+    if (viewOf(plan.adapters()->Get(i)->a()) == name ||
+        viewOf(plan.adapters()->Get(i)->b()) == name)
+      return true;
+  return false;
+}
+
 Status Session::loadWeights(const std::string &path) {
   auto file = SafetensorsFile::open(path);
   if (!file)
@@ -209,6 +213,11 @@ Status Session::loadWeights(const std::string &path) {
     const TensorEntry *entry = file->find(viewOf(tensor->name()));
     if (!entry)
       entry = file->find(bareName(viewOf(tensor->name())));
+    if (!entry && isAdapter(planPtr->raw(), viewOf(tensor->name()))) {
+      log("'" + path + "' has no '" + std::string(viewOf(tensor->name())) +
+          "'; the adapter keeps its values");
+      continue;
+    }
     if (!entry) {
       missing +=
           (missing.empty() ? "'" : ", '") + std::string(viewOf(tensor->name())) + "'";

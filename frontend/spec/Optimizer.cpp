@@ -70,6 +70,13 @@ void Reader::readOptimizer(const YAML::Node &node) {
     if (node[key] && std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
       error(node[key], "'optimizer." + std::string(key) + "' has no effect on " + kind +
                            "; remove it");
+  readOptimizerKeys(node, "optimizer", optimizer);
+  checkOptimizer(node, optimizer);
+}
+
+/// What `optimizer` and `parameter_groups` have in common.
+void Reader::readOptimizerKeys(const YAML::Node &node, const std::string &path,
+                               OptimizerSpec &optimizer) {
   number(node, "lr", optimizer.lr, 0, 1e6);
   readBetas(node, optimizer.beta1, optimizer.beta2);
   number(node, "eps", optimizer.eps, 0, 1);
@@ -88,23 +95,24 @@ void Reader::readOptimizer(const YAML::Node &node) {
   read(node, "amsgrad", optimizer.amsgrad, "true or false");
   read(node, "decoupled_weight_decay", optimizer.decoupledWeightDecay, "true or false");
   read(node, "centered", optimizer.centered, "true or false");
-  readOptimizerModes(node);
-}
-
-void Reader::readOptimizerModes(const YAML::Node &node) {
-  OptimizerSpec &optimizer = spec.optimizer;
   std::string mode = "after_correction", adjust = "original";
   read(node, "eps_mode", mode, "text");
-  if (oneOf(node["eps_mode"] ? node["eps_mode"] : node, mode,
-            {"after_correction", "before_correction"}, {}, "optimizer.eps_mode"))
+  if (node["eps_mode"] &&
+      oneOf(node["eps_mode"], mode, {"after_correction", "before_correction"}, {},
+            path + ".eps_mode"))
     optimizer.epsBeforeCorrection = mode == "before_correction";
   read(node, "adjust_lr_fn", adjust, "text");
-  if (oneOf(node["adjust_lr_fn"] ? node["adjust_lr_fn"] : node, adjust,
-            {"original", "match_rms_adamw"}, {}, "optimizer.adjust_lr_fn"))
+  if (node["adjust_lr_fn"] &&
+      oneOf(node["adjust_lr_fn"], adjust, {"original", "match_rms_adamw"}, {},
+            path + ".adjust_lr_fn"))
     optimizer.matchRmsAdamw = adjust == "match_rms_adamw";
   if (optimizer.nsSteps > 100)
     error(node["ns_steps"], "'ns_steps' is " + std::to_string(optimizer.nsSteps) +
                                 ", expected at most 100");
+}
+
+/// Keys that contradict each other.
+void Reader::checkOptimizer(const YAML::Node &node, const OptimizerSpec &optimizer) {
   if (optimizer.kind == "sgd" && optimizer.nesterov &&
       (optimizer.momentum == 0 || optimizer.dampening != 0))
     error(node, "'nesterov' needs 'momentum' above 0 and 'dampening' 0");
@@ -113,6 +121,7 @@ void Reader::readOptimizerModes(const YAML::Node &node) {
 }
 
 void Reader::readGroups(const YAML::Node &node) {
+  std::vector<std::string> kinds{spec.optimizer.kind};
   for (const YAML::Node &entry : node) {
     if (!entry.IsMap())
       continue;
@@ -122,20 +131,35 @@ void Reader::readGroups(const YAML::Node &node) {
       error(entry, "an element of 'parameter_groups' has no 'match'");
     read(entry, "frozen", group.frozen, "true or false");
     read(entry, "kind", group.kind, "text");
+    if (group.kind && isOptimizer(entry["kind"], *group.kind, "parameter_groups[].kind"))
+      kinds.push_back(*group.kind), group.options = optimizerDefaults(*group.kind);
+    readOptimizerKeys(entry, "parameter_groups[]", group.options);
     if (group.kind)
-      isOptimizer(entry["kind"], *group.kind, "parameter_groups[].kind");
-    read(entry, "lr", group.lr, "a number");
-    read(entry, "eps", group.eps, "a number");
-    read(entry, "weight_decay", group.weightDecay, "a number");
-    read(entry, "momentum", group.momentum, "a number");
-    read(entry, "dampening", group.dampening, "a number");
-    if (entry["betas"]) {
-      double beta1 = 0, beta2 = 0;
-      readBetas(entry, beta1, beta2);
-      group.beta1 = beta1;
-      group.beta2 = beta2;
-    }
+      checkOptimizer(entry, group.options);
+    readGroupKeys(entry, kinds, group);
     spec.parameterGroups.push_back(group);
+  }
+}
+
+/// Which keys of an optimizer the group gives. One that neither its kind nor, without
+/// one, any kind so far reads would be without effect.
+void Reader::readGroupKeys(const YAML::Node &entry, const std::vector<std::string> &kinds,
+                           ParameterGroupSpec &group) {
+  std::vector<std::string> own =
+      group.kind ? std::vector<std::string>{*group.kind} : kinds;
+  for (const char *key : {"lr", "weight_decay"})
+    if (entry[key])
+      group.keys.insert(key);
+  for (const auto &[key, readers] : kOptimizerKeys) {
+    if (!entry[key])
+      continue;
+    group.keys.insert(key);
+    bool isRead = std::any_of(own.begin(), own.end(), [&](const std::string &kind) {
+      return std::find(readers.begin(), readers.end(), kind) != readers.end();
+    });
+    if (!isRead)
+      error(entry[key], "'parameter_groups[]." + std::string(key) +
+                            "' has no effect on " + own.back() + "; remove it");
   }
 }
 

@@ -74,7 +74,16 @@ private:
   void readLoss(const YAML::Node &node);
   void readOptimizer(const YAML::Node &node);
   bool isOptimizer(const YAML::Node &at, const std::string &kind, const std::string &key);
-  void readOptimizerModes(const YAML::Node &node);
+  void readOptimizerKeys(const YAML::Node &node, const std::string &path,
+                         OptimizerSpec &optimizer);
+  void checkOptimizer(const YAML::Node &node, const OptimizerSpec &optimizer);
+  void readGroupKeys(const YAML::Node &entry, const std::vector<std::string> &kinds,
+                     ParameterGroupSpec &group);
+  void readCtc(const YAML::Node &node);
+  void readTriplet(const YAML::Node &node);
+  void checkLossKeys(const YAML::Node &node);
+  void readLora(const YAML::Node &node);
+  void readLoraRule(const YAML::Node &node);
   void readScheduleTable(const YAML::Node &node);
   void checkSchedule(const YAML::Node &node);
   void readBetas(const YAML::Node &node, double &beta1, double &beta2);

@@ -4,16 +4,37 @@
 
 namespace sluice {
 
+namespace {
+
+constexpr const char *kLossList = "cross_entropy, mse, l1, huber, kl, nll, sum, "
+                                  "bce_with_logits, ctc, triplet, output";
+
+/// Keys of `loss` that only some kinds read: a key without effect is an error.
+const struct {
+  const char *key;
+  std::vector<std::string> kinds;
+} kLossKeys[] = {
+    {"blank", {"ctc"}},         {"target_size", {"ctc"}},
+    {"input_lengths", {"ctc"}}, {"target_lengths", {"ctc"}},
+    {"time_axis", {"ctc"}},     {"zero_infinity", {"ctc"}},
+    {"log_probs", {"ctc"}},     {"anchor", {"triplet"}},
+    {"positive", {"triplet"}},  {"negative", {"triplet"}},
+    {"margin", {"triplet"}},    {"p", {"triplet"}},
+    {"swap", {"triplet"}},      {"pos_weight", {"bce_with_logits"}},
+    {"delta", {"huber"}},       {"label_smoothing", {"cross_entropy"}},
+};
+
+} // namespace
+
 void Reader::readLoss(const YAML::Node &node) {
   LossSpec &loss = spec.loss;
   read(node, "kind", loss.kind, "text");
   if (loss.kind.empty())
-    return error(node, "'loss' has no 'kind'; expected one of cross_entropy, mse, l1, "
-                       "huber, kl, nll, sum, bce_with_logits, output");
+    return error(node, "'loss' has no 'kind'; expected one of " + std::string(kLossList));
   oneOf(node["kind"], loss.kind,
         {"cross_entropy", "mse", "l1", "huber", "kl", "nll", "sum", "bce_with_logits",
-         "output"},
-        {"ctc", "triplet"}, "loss.kind");
+         "ctc", "triplet", "output"},
+        {}, "loss.kind");
   read(node, "logits", loss.logits, "a name");
   read(node, "labels", loss.labels, "a name");
   read(node, "name", loss.name, "a name");
@@ -26,6 +47,75 @@ void Reader::readLoss(const YAML::Node &node) {
   number(node, "delta", loss.delta, 1e-30, 1e30);
   if (loss.kind == "output" && loss.name.empty())
     error(node, "'loss: {kind: output}' needs 'name', the model's scalar loss");
+  readCtc(node);
+  readTriplet(node);
+  checkLossKeys(node);
+}
+
+void Reader::readCtc(const YAML::Node &node) {
+  LossSpec &loss = spec.loss;
+  count(node, "blank", loss.blank, 0);
+  count(node, "target_size", loss.targetSize, 1);
+  count(node, "time_axis", loss.timeAxis, 0);
+  read(node, "input_lengths", loss.inputLengths, "a name");
+  read(node, "target_lengths", loss.targetLengths, "a name");
+  read(node, "zero_infinity", loss.zeroInfinity, "true or false");
+  read(node, "log_probs", loss.logProbs, "true or false");
+  if (loss.kind == "ctc" && loss.targetSize == 0)
+    error(node, "'loss: {kind: ctc}' needs 'target_size', the labels of the longest "
+                "target");
+  if (loss.timeAxis > 1)
+    error(node["time_axis"], "'time_axis' is " + std::to_string(loss.timeAxis) +
+                                 ", expected 1 (samples, frames, classes) or 0 (frames, "
+                                 "samples, classes)");
+}
+
+void Reader::readTriplet(const YAML::Node &node) {
+  LossSpec &loss = spec.loss;
+  read(node, "anchor", loss.anchor, "a name");
+  read(node, "positive", loss.positive, "a name");
+  read(node, "negative", loss.negative, "a name");
+  number(node, "margin", loss.margin, 0, 1e30);
+  count(node, "p", loss.p, 1);
+  read(node, "swap", loss.swap, "true or false");
+  if (loss.kind == "triplet" &&
+      (loss.anchor.empty() || loss.positive.empty() || loss.negative.empty()))
+    error(node, "'loss: {kind: triplet}' needs 'anchor', 'positive' and 'negative', "
+                "outputs of the model");
+  if (loss.p > 2)
+    error(node["p"], "'p' is " + std::to_string(loss.p) + ", expected 1 or 2");
+}
+
+void Reader::checkLossKeys(const YAML::Node &node) {
+  for (const auto &[key, kinds] : kLossKeys)
+    if (node[key] && std::find(kinds.begin(), kinds.end(), spec.loss.kind) == kinds.end())
+      error(node[key], "'loss." + std::string(key) + "' has no effect on " +
+                           spec.loss.kind + "; remove it");
+}
+
+/// One rule, or a list of them.
+void Reader::readLora(const YAML::Node &node) {
+  if (node.IsMap())
+    return readLoraRule(node);
+  if (!node.IsSequence())
+    return error(node, "'lora' is '" + text(node) +
+                           "', expected a rule such as {match: "
+                           "\"*.attn.*\", rank: 8, alpha: 16}, or a list of rules");
+  for (const YAML::Node &rule : node)
+    if (rule.IsMap())
+      readLoraRule(rule);
+}
+
+void Reader::readLoraRule(const YAML::Node &node) {
+  LoraRule rule;
+  read(node, "match", rule.match, "a glob");
+  if (rule.match.empty())
+    error(node, "a rule of 'lora' has no 'match'");
+  count(node, "rank", rule.rank, 1);
+  rule.alpha = static_cast<double>(rule.rank);
+  number(node, "alpha", rule.alpha, 0, 1e6);
+  number(node, "dropout", rule.dropout, 0, 0.999);
+  spec.lora.push_back(rule);
 }
 
 void Reader::readSchedule(const YAML::Node &node) {

@@ -67,7 +67,8 @@ static double rootMeanSquare(const std::vector<double> &x) {
 LogicalResult AdafactorOp::evaluate(Evaluation &eval) {
   const HostTensor &w = eval.operand(0), &g = eval.operand(1);
   double lr = eval.operand(2).reals[0], t = eval.operand(3).integers[0] + 1.0;
-  double share = std::pow(t, real(getBeta2Decay())), eps1 = real(getEps1());
+  double share = std::pow(t, hyperOf(eval, "beta2_decay"));
+  double eps1 = hyperOf(eval, "eps1");
   std::vector<double> variance;
   if (w.shape.size() >= 2) {
     variance = factoredVariance(eval, share, eps1);
@@ -83,10 +84,10 @@ LogicalResult AdafactorOp::evaluate(Evaluation &eval) {
   std::vector<double> u;
   for (int64_t i = 0; i < w.size(); ++i)
     u.push_back(g.reals[i] / std::sqrt(std::max(variance[i], eps1 * eps1)));
-  double rate = std::max(real(getEps2()), rootMeanSquare(w.reals)) *
+  double rate = std::max(hyperOf(eval, "eps2"), rootMeanSquare(w.reals)) *
                 std::min(lr, 1 / std::sqrt(t)) /
-                std::max(1.0, rootMeanSquare(u) / real(getD()));
-  double keep = 1 - lr * real(getWeightDecay());
+                std::max(1.0, rootMeanSquare(u) / hyperOf(eval, "d"));
+  double keep = 1 - lr * hyperOf(eval, "weight_decay");
   for (int64_t i = 0; i < w.size(); ++i)
     eval.result(0).reals[i] = eval.round(w.reals[i] * keep - rate * u[i]);
   return success();
@@ -99,7 +100,7 @@ public:
   AdafactorParts(AdafactorOp op, UpdateBuilder &b) : op(op), b(b) {
     Value update = b.cast(op.getUpdate(), tensorType(op.getW()).getElementType());
     t = b.shift(update, 1);
-    share = b.exp(b.scale(b.log(t), real(op.getBeta2Decay())));
+    share = b.exp(b.scale(b.log(t), b.hyper("beta2_decay")));
   }
 
   /// The new state, and the estimate of the variance last.
@@ -117,7 +118,7 @@ public:
     Value column = toShare(op.getState()[1],
                            b.scale(b.sum(square, rank - 2, /*keep=*/true), 1.0 / rows));
     Value mean = b.scale(b.sum(row, rank - 2, /*keep=*/true), 1.0 / rows);
-    mean = b.make<MaxOp>(mean, b.splatLike(mean, real(op.getEps1())));
+    mean = b.make<MaxOp>(mean, b.like(mean, b.hyper("eps1")));
     Value share = b.div(row, b.broadcastLike(mean, row)); // first: no product overflows
     return {row, column,
             b.mul(b.broadcastLike(share, square), b.broadcastLike(column, square))};
@@ -126,9 +127,10 @@ public:
   Value rate(Value u) {
     Value w = op.getW(), lr = b.control(op.getLr(), w);
     Value size = rootMeanSquare(w);
-    size = b.make<MaxOp>(size, b.splatLike(size, real(op.getEps2())));
+    size = b.make<MaxOp>(size, b.like(size, b.hyper("eps2")));
     Value slow = b.div(b.splatLike(t, 1), b.sqrt(t));
-    Value excess = b.scale(rootMeanSquare(u), 1 / real(op.getD()));
+    Value excess = rootMeanSquare(u);
+    excess = b.div(excess, b.like(excess, b.hyper("d")));
     excess = b.make<MaxOp>(excess, b.splatLike(excess, 1));
     return b.div(b.mul(size, b.make<MinOp>(lr, slow)), excess);
   }
@@ -155,10 +157,10 @@ SmallVector<Value> AdafactorOp::decompose(OpBuilder &builder) {
   AdafactorParts parts(*this, b);
   SmallVector<Value> state = parts.variance();
   Value estimate = state.pop_back_val();
-  double floor = real(getEps1()) * real(getEps1());
-  estimate = b.make<MaxOp>(estimate, b.splatLike(estimate, floor));
+  Value floor = b.square(b.like(estimate, b.hyper("eps1")));
+  estimate = b.make<MaxOp>(estimate, floor);
   Value u = b.div(getG(), b.sqrt(estimate));
-  Value w = b.decayed(getW(), b.control(getLr(), getW()), real(getWeightDecay()));
+  Value w = b.decayed(getW(), b.control(getLr(), getW()));
   SmallVector<Value> results{b.sub(w, b.times(u, parts.rate(u)))};
   results.append(state);
   return results;

@@ -12,11 +12,10 @@ namespace {
 /// moving averages.
 struct Moments {
   double w, g, m, v;
-  template <class OpT>
-  Moments(OpT op, Evaluation &eval, int64_t i, double coupledDecay)
+  Moments(Evaluation &eval, int64_t i, double coupledDecay)
       : w(eval.operand(0).reals[i]), g(eval.operand(1).reals[i] + coupledDecay * w),
-        m(moved(eval.operand(2).reals[i], real(op.getBeta1()), g)),
-        v(moved(eval.operand(3).reals[i], real(op.getBeta2()), g * g)) {}
+        m(moved(eval.operand(2).reals[i], hyperOf(eval, "beta1"), g)),
+        v(moved(eval.operand(3).reals[i], hyperOf(eval, "beta2"), g * g)) {}
   void store(Evaluation &eval, int64_t i, double newW) const {
     eval.result(0).reals[i] = eval.round(newW);
     eval.result(1).reals[i] = eval.round(m);
@@ -29,13 +28,12 @@ struct MomentValues {
   Value w, g, lr, m, v;
   template <class OpT> MomentValues(OpT op, UpdateBuilder &b, bool decoupled) {
     w = op.getW(), g = op.getG(), lr = b.control(op.getLr(), w);
-    double decay = real(op.getWeightDecay());
     if (decoupled)
-      w = b.decayed(w, lr, decay);
+      w = b.decayed(w, lr);
     else
-      g = b.withDecay(g, w, decay);
-    m = b.average(op.getM(), real(op.getBeta1()), g);
-    v = b.averageSquare(op.getV(), real(op.getBeta2()), g);
+      g = b.withDecay(g, w);
+    m = b.average(op.getM(), "beta1", g);
+    v = b.averageSquare(op.getV(), "beta2", g);
   }
 };
 
@@ -57,11 +55,11 @@ LogicalResult NadamOp::inferReturnTypes(MLIRContext *, std::optional<Location> l
 LogicalResult NadamOp::evaluate(Evaluation &eval) {
   double lr = eval.operand(4).reals[0], bc2 = eval.operand(5).reals[0];
   double ofG = eval.operand(6).reals[0], ofM = eval.operand(7).reals[0];
-  double decay = real(getWeightDecay());
+  double decay = hyperOf(eval, "weight_decay"), epsilon = hyperOf(eval, "epsilon");
   for (int64_t i = 0, e = eval.operand(0).size(); i < e; ++i) {
-    Moments x(*this, eval, i, getDecoupled() ? 0 : decay);
+    Moments x(eval, i, getDecoupled() ? 0 : decay);
     double keep = getDecoupled() ? 1 - lr * decay : 1;
-    double root = std::sqrt(x.v / bc2) + real(getEpsilon());
+    double root = std::sqrt(x.v / bc2) + epsilon;
     x.store(eval, i, x.w * keep - lr * (ofG * x.g + ofM * x.m) / root);
   }
   return success();
@@ -72,8 +70,7 @@ SmallVector<Value> NadamOp::decompose(OpBuilder &builder) {
   MomentValues x(*this, b, getDecoupled());
   Value direction = b.add(b.times(x.g, b.control(getNadamG(), x.w)),
                           b.times(x.m, b.control(getNadamM(), x.w)));
-  direction = b.overRoot(direction, b.corrected(x.v, b.control(getBc2(), x.w)),
-                         real(getEpsilon()));
+  direction = b.overRoot(direction, b.corrected(x.v, b.control(getBc2(), x.w)));
   return {b.sub(x.w, b.times(direction, x.lr)), x.m, x.v};
 }
 
@@ -85,12 +82,12 @@ LogicalResult RadamOp::inferReturnTypes(MLIRContext *, std::optional<Location> l
 LogicalResult RadamOp::evaluate(Evaluation &eval) {
   double lr = eval.operand(4).reals[0], bc1 = eval.operand(5).reals[0];
   double bc2 = eval.operand(6).reals[0], rectification = eval.operand(7).reals[0];
-  double decay = real(getWeightDecay());
+  double decay = hyperOf(eval, "weight_decay"), epsilon = hyperOf(eval, "epsilon");
   for (int64_t i = 0, e = eval.operand(0).size(); i < e; ++i) {
-    Moments x(*this, eval, i, getDecoupled() ? 0 : decay);
+    Moments x(eval, i, getDecoupled() ? 0 : decay);
     double keep = getDecoupled() ? 1 - lr * decay : 1, direction = x.m / bc1;
     if (rectification > 0)
-      direction *= rectification * std::sqrt(bc2) / (std::sqrt(x.v) + real(getEpsilon()));
+      direction *= rectification * std::sqrt(bc2) / (std::sqrt(x.v) + epsilon);
     x.store(eval, i, x.w * keep - lr * direction);
   }
   return success();
@@ -100,7 +97,7 @@ SmallVector<Value> RadamOp::decompose(OpBuilder &builder) {
   UpdateBuilder b(*this, builder);
   MomentValues x(*this, b, getDecoupled());
   Value r = b.control(getRadamR(), x.w), step = b.div(x.lr, b.control(getBc1(), x.w));
-  Value adaptive = b.times(b.overRoot(x.m, x.v, real(getEpsilon())),
+  Value adaptive = b.times(b.overRoot(x.m, x.v),
                            b.mul(step, b.mul(b.sqrt(b.control(getBc2(), x.w)), r)));
   Value trusted = b.broadcastLike(b.compare(r, "gt", b.splatLike(r, 0)), x.m);
   Value move = b.select(trusted, adaptive, b.times(x.m, step));
@@ -115,11 +112,11 @@ LogicalResult LambOp::inferReturnTypes(MLIRContext *, std::optional<Location> lo
 LogicalResult LambOp::evaluate(Evaluation &eval) {
   double lr = eval.operand(4).reals[0], bc1 = eval.operand(5).reals[0];
   double bc2 = eval.operand(6).reals[0], squareW = 0, squareR = 0;
+  double decay = hyperOf(eval, "weight_decay"), epsilon = hyperOf(eval, "epsilon");
   std::vector<double> direction;
   for (int64_t i = 0, e = eval.operand(0).size(); i < e; ++i) {
-    Moments x(*this, eval, i, 0);
-    double r = x.m / bc1 / (std::sqrt(x.v / bc2) + real(getEpsilon())) +
-               real(getWeightDecay()) * x.w;
+    Moments x(eval, i, 0);
+    double r = x.m / bc1 / (std::sqrt(x.v / bc2) + epsilon) + decay * x.w;
     direction.push_back(r);
     squareW += x.w * x.w;
     squareR += r * r;
@@ -134,11 +131,11 @@ LogicalResult LambOp::evaluate(Evaluation &eval) {
 
 SmallVector<Value> LambOp::decompose(OpBuilder &builder) {
   UpdateBuilder b(*this, builder);
-  Value w = getW(), m = b.average(getM(), real(getBeta1()), getG());
-  Value v = b.averageSquare(getV(), real(getBeta2()), getG());
+  Value w = getW(), m = b.average(getM(), "beta1", getG());
+  Value v = b.averageSquare(getV(), "beta2", getG());
   Value r = b.overRoot(b.corrected(m, b.control(getBc1(), w)),
-                       b.corrected(v, b.control(getBc2(), w)), real(getEpsilon()));
-  r = b.withDecay(r, w, real(getWeightDecay()));
+                       b.corrected(v, b.control(getBc2(), w)));
+  r = b.withDecay(r, w);
   Value normW = b.norm(w), normR = b.norm(r), zero = b.splatLike(normW, 0);
   Value one = b.splatLike(normW, 1);
   Value usable =
@@ -154,13 +151,14 @@ LogicalResult LionOp::inferReturnTypes(MLIRContext *, std::optional<Location> lo
 }
 
 LogicalResult LionOp::evaluate(Evaluation &eval) {
-  double lr = eval.operand(3).reals[0], keep = 1 - lr * real(getWeightDecay());
+  double lr = eval.operand(3).reals[0], keep = 1 - lr * hyperOf(eval, "weight_decay");
+  double beta1 = hyperOf(eval, "beta1"), beta2 = hyperOf(eval, "beta2");
   for (int64_t i = 0, e = eval.operand(0).size(); i < e; ++i) {
     double g = eval.operand(1).reals[i], m = eval.operand(2).reals[i];
-    double direction = moved(m, real(getBeta1()), g);
+    double direction = moved(m, beta1, g);
     double sign = (direction > 0) - (direction < 0);
     eval.result(0).reals[i] = eval.round(eval.operand(0).reals[i] * keep - lr * sign);
-    eval.result(1).reals[i] = eval.round(moved(m, real(getBeta2()), g));
+    eval.result(1).reals[i] = eval.round(moved(m, beta2, g));
   }
   return success();
 }
@@ -168,9 +166,9 @@ LogicalResult LionOp::evaluate(Evaluation &eval) {
 SmallVector<Value> LionOp::decompose(OpBuilder &builder) {
   UpdateBuilder b(*this, builder);
   Value lr = b.control(getLr(), getW());
-  Value sign = b.make<SignOp>(b.average(getM(), real(getBeta1()), getG()));
-  Value w = b.decayed(getW(), lr, real(getWeightDecay()));
-  return {b.sub(w, b.times(sign, lr)), b.average(getM(), real(getBeta2()), getG())};
+  Value sign = b.make<SignOp>(b.average(getM(), "beta1", getG()));
+  Value w = b.decayed(getW(), lr);
+  return {b.sub(w, b.times(sign, lr)), b.average(getM(), "beta2", getG())};
 }
 
 } // namespace sluice::graph

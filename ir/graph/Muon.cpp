@@ -77,7 +77,8 @@ LogicalResult MuonOp::inferReturnTypes(MLIRContext *, std::optional<Location> lo
 
 LogicalResult MuonOp::evaluate(Evaluation &eval) {
   const HostTensor &w = eval.operand(0), &g = eval.operand(1);
-  double lr = eval.operand(3).reals[0], momentum = real(getMomentum());
+  double lr = eval.operand(3).reals[0], momentum = hyperOf(eval, "momentum");
+  double decay = hyperOf(eval, "weight_decay");
   std::vector<double> x(w.size());
   for (int64_t i = 0; i < w.size(); ++i) {
     double b = moved(eval.operand(2).reals[i], momentum, g.reals[i]);
@@ -94,8 +95,7 @@ LogicalResult MuonOp::evaluate(Evaluation &eval) {
     x = transposed(x, wide.rows, wide.columns);
   double rate = lr * shape.rateScale(getMatchRmsAdamw());
   for (int64_t i = 0; i < w.size(); ++i)
-    eval.result(0).reals[i] =
-        eval.round(w.reals[i] * (1 - lr * real(getWeightDecay())) - rate * x[i]);
+    eval.result(0).reals[i] = eval.round(w.reals[i] * (1 - lr * decay) - rate * x[i]);
   return success();
 }
 
@@ -103,10 +103,9 @@ LogicalResult MuonOp::evaluate(Evaluation &eval) {
 SmallVector<Value> MuonOp::decompose(OpBuilder &builder) {
   UpdateBuilder b(*this, builder);
   Value w = getW(), lr = b.control(getLr(), w);
-  double momentum = real(getMomentum());
-  Value average = b.average(getB(), momentum, getG()), x = average;
+  Value average = b.average(getB(), "momentum", getG()), x = average;
   if (getNesterov())
-    x = b.average(average, momentum, getG());
+    x = b.average(average, "momentum", getG());
   MatrixShape shape(tensorType(w).getShape());
   x = b.reshape(x, {shape.rows, shape.columns});
   Value norm = b.norm(x);
@@ -125,7 +124,7 @@ SmallVector<Value> MuonOp::decompose(OpBuilder &builder) {
   }
   x = b.reshape(x, tensorType(w).getShape());
   Value rate = b.scale(lr, shape.rateScale(getMatchRmsAdamw()));
-  w = b.decayed(w, lr, real(getWeightDecay()));
+  w = b.decayed(w, lr);
   return {b.sub(w, b.times(x, rate)), average};
 }
 

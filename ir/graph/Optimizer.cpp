@@ -19,6 +19,33 @@ LogicalResult checkUpdate(std::optional<Location> loc, StringRef name, Value w,
   return success();
 }
 
+/// The position of a name in the operation's `hyper`, or -1.
+static int64_t hyperIndex(Operation *op, StringRef name) {
+  auto names = op->getAttrOfType<ArrayAttr>("hyper_names");
+  for (unsigned i = 0; names && i < names.size(); ++i)
+    if (cast<StringAttr>(names[i]).getValue() == name)
+      return op->getNumOperands() - names.size() + i; // they are the last operands
+  return -1;
+}
+
+Hyper hyperOf(Operation *op, StringRef name, bool rest) {
+  Hyper hyper;
+  int64_t index = hyperIndex(op, rest ? name.str() + "_rest" : name.str());
+  if (index >= 0) {
+    hyper.scalar = op->getOperand(index);
+    return hyper;
+  }
+  hyper.number = real(op->getAttrOfType<FloatAttr>(name).getValue());
+  if (rest)
+    hyper.number = 1 - hyper.number;
+  return hyper;
+}
+
+double hyperOf(Evaluation &eval, StringRef name) {
+  int64_t index = hyperIndex(eval.op, name);
+  return index >= 0 ? eval.operand(index).reals[0] : hyperOf(eval.op, name).number;
+}
+
 LogicalResult SgdOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc,
                                       Adaptor adaptor, SmallVectorImpl<Type> &results) {
   results.append(adaptor.getV() ? 2 : 1, adaptor.getW().getType());
@@ -28,12 +55,12 @@ LogicalResult SgdOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc
 LogicalResult SgdOp::evaluate(Evaluation &eval) {
   bool hasVelocity = static_cast<bool>(getV());
   unsigned scalars = hasVelocity ? 3 : 2;
-  double lr = eval.operand(scalars).reals[0], momentum = real(getMomentum());
+  double lr = eval.operand(scalars).reals[0], momentum = hyperOf(eval, "momentum");
   bool first = eval.operand(scalars + 1).integers[0] == 0;
-  double share = first ? 1 : 1 - real(getDampening());
+  double share = first ? 1 : 1 - hyperOf(eval, "dampening");
+  double decay = hyperOf(eval, "weight_decay");
   for (int64_t i = 0, e = eval.operand(0).size(); i < e; ++i) {
-    double w = eval.operand(0).reals[i],
-           g = eval.operand(1).reals[i] + real(getWeightDecay()) * w;
+    double w = eval.operand(0).reals[i], g = eval.operand(1).reals[i] + decay * w;
     double direction = g;
     if (hasVelocity) {
       double v = momentum * eval.operand(2).reals[i] + share * g;
@@ -47,13 +74,13 @@ LogicalResult SgdOp::evaluate(Evaluation &eval) {
 
 SmallVector<Value> SgdOp::decompose(OpBuilder &builder) {
   UpdateBuilder b(*this, builder);
-  double momentum = real(getMomentum()), dampening = real(getDampening());
-  Value g = b.withDecay(getG(), getW(), real(getWeightDecay())), direction = g, v;
+  Hyper momentum = b.hyper("momentum"), dampening = b.hyper("dampening");
+  Value g = b.withDecay(getG(), getW()), direction = g, v;
   if (getV()) {
     Value input = g;
-    if (dampening != 0) {
+    if (!dampening.isZero()) {
       Value first = b.compare(getUpdate(), "eq", b.splatLike(getUpdate(), 0));
-      input = b.select(b.broadcastLike(first, g), g, b.scale(g, 1 - dampening));
+      input = b.select(b.broadcastLike(first, g), g, b.scale(g, b.rest("dampening")));
     }
     v = b.add(b.scale(getV(), momentum), input);
     direction = getNesterov() ? b.add(g, b.scale(v, momentum)) : v;
@@ -74,16 +101,17 @@ LogicalResult AdamOp::inferReturnTypes(MLIRContext *, std::optional<Location> lo
 
 LogicalResult AdamOp::evaluate(Evaluation &eval) {
   double lr = eval.operand(4).reals[0], bc1 = eval.operand(5).reals[0];
-  double bc2 = eval.operand(6).reals[0], decay = real(getWeightDecay()),
-         eps = real(getEpsilon());
+  double bc2 = eval.operand(6).reals[0], decay = hyperOf(eval, "weight_decay");
+  double eps = hyperOf(eval, "epsilon"), beta1 = hyperOf(eval, "beta1");
+  double beta2 = hyperOf(eval, "beta2");
   for (int64_t i = 0, e = eval.operand(0).size(); i < e; ++i) {
     double w = eval.operand(0).reals[i], g = eval.operand(1).reals[i];
     if (getDecoupled())
       w -= lr * decay * w;
     else
       g += decay * w;
-    double m = moved(eval.operand(2).reals[i], real(getBeta1()), g);
-    double v = moved(eval.operand(3).reals[i], real(getBeta2()), g * g), spread = v;
+    double m = moved(eval.operand(2).reals[i], beta1, g);
+    double v = moved(eval.operand(3).reals[i], beta2, g * g), spread = v;
     if (getMaxV()) {
       spread = std::max(eval.operand(7).reals[i], v);
       eval.result(3).reals[i] = eval.round(spread);
@@ -101,13 +129,12 @@ SmallVector<Value> AdamOp::decompose(OpBuilder &builder) {
   UpdateBuilder b(*this, builder);
   Value w = getW(), g = getG(), lr = b.control(getLr(), w), bc1 = b.control(getBc1(), w);
   Value bc2 = b.control(getBc2(), w);
-  double decay = real(getWeightDecay());
   if (getDecoupled())
-    w = b.decayed(w, lr, decay);
+    w = b.decayed(w, lr);
   else
-    g = b.withDecay(g, w, decay);
-  Value m = b.average(getM(), real(getBeta1()), g);
-  Value v = b.averageSquare(getV(), real(getBeta2()), g), spread = v, step = lr;
+    g = b.withDecay(g, w);
+  Value m = b.average(getM(), "beta1", g);
+  Value v = b.averageSquare(getV(), "beta2", g), spread = v, step = lr;
   if (getMaxV())
     spread = b.make<MaxOp>(getMaxV(), v);
   Value largest = spread;
@@ -116,7 +143,7 @@ SmallVector<Value> AdamOp::decompose(OpBuilder &builder) {
   else
     spread = b.corrected(spread, bc2);
   step = b.div(step, bc1);
-  Value direction = b.overRoot(m, spread, real(getEpsilon()));
+  Value direction = b.overRoot(m, spread);
   SmallVector<Value> results{b.sub(w, b.times(direction, step)), m, v};
   if (getMaxV())
     results.push_back(largest);

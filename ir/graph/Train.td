@@ -13,6 +13,25 @@ def Graph_CrossEntropyOp : Graph_PureOp<"cross_entropy", [Graph_Differentiates, 
   let results = (outs Graph_FloatTensor:$loss, Graph_FloatTensor:$count);
 }
 
+class Graph_Ctc<string mnemonic, list<Trait> traits = []> : Graph_PureOp<mnemonic, !listconcat([Graph_Costs], traits)> {
+  let arguments = (ins Graph_FloatTensor:$log_probs, Graph_IntTensor:$targets, Graph_IntTensor:$input_lengths, Graph_IntTensor:$target_lengths,
+    I64Attr:$blank, UnitAttr:$zero_infinity, UnitAttr:$per_label);
+}
+def Graph_CtcLossOp : Graph_Ctc<"ctc_loss", [Graph_Differentiates]> {
+  let summary = "Connectionist temporal classification: -log of the probability of all alignments of each sample's target";
+  let description = [{
+    log_probs [N, T, C], targets [N, L], lengths [N]; loss [N]. Lengths are cut to T and L, and a target ends at its first label outside
+    [0, C). A sample without an alignment is infinite, or with `zero_infinity` 0, its gradient too. `per_label` divides each loss by the
+    length of its target (at least 1), as PyTorch's mean. The gradient is that in log_probs themselves; PyTorch's adds e^log_probs, which
+    behind a log_softmax is the same.
+  }];
+  let results = (outs Graph_FloatTensor:$loss);
+}
+def Graph_CtcLossGradOp : Graph_Ctc<"ctc_loss_grad"> {
+  let summary = "The gradient of each sample's `ctc_loss` in its log probabilities";
+  let results = (outs Graph_FloatTensor:$dlog_probs);
+}
+
 def Graph_RandomUniformOp : Graph_PureOp<"random_uniform"> {
   let summary = "f32 in [0, 1) from Philox4x32-10, keyed by seed, update, the op's stable id, sample and element";
   let description = [{

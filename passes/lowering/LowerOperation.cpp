@@ -30,6 +30,8 @@ LogicalResult lowerOperation(Operation *op, ProgramBuilder &b) {
       .Case([&](ScatterElementsOp op) { return lowerScatterElements(op, b); })
       .Case([&](ArgMaxOp op) { return lowerArgMax(op, b); })
       .Case([&](CumSumOp op) { return lowerCumSum(op, b); })
+      .Case([&](CtcLossOp op) { return lowerCtcLoss(op, b); })
+      .Case([&](CtcLossGradOp op) { return lowerCtcLossGrad(op, b); })
       .Default([](Operation *op) {
         return op->emitError("'")
                << op->getName() << "' has no kernel yet for "

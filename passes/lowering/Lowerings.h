@@ -35,6 +35,8 @@ mlir::LogicalResult lowerScatterElements(graph::ScatterElementsOp op,
                                          ProgramBuilder &builder);
 mlir::LogicalResult lowerArgMax(graph::ArgMaxOp op, ProgramBuilder &builder);
 mlir::LogicalResult lowerCumSum(graph::CumSumOp op, ProgramBuilder &builder);
+mlir::LogicalResult lowerCtcLoss(graph::CtcLossOp op, ProgramBuilder &builder);
+mlir::LogicalResult lowerCtcLossGrad(graph::CtcLossGradOp op, ProgramBuilder &builder);
 mlir::LogicalResult lowerRegion(graph::RegionOp op, ProgramBuilder &builder);
 
 /// Fills `buffer` with one element of `type`.

@@ -51,3 +51,29 @@ class Session:
         self._check(self.lib.sluice_session_read_state(self.session, name.encode(), out.ctypes.data_as(ctypes.c_void_p),
                                                        ctypes.c_size_t(out.nbytes)))
         return out
+
+    def save(self, folder):
+        self._check(self.lib.sluice_session_save(self.session, str(folder).encode()))
+
+    def load(self, folder):
+        self._check(self.lib.sluice_session_load(self.session, str(folder).encode()))
+
+    def set_hyper(self, group, name, value):
+        """`group` is None for what stands outside groups."""
+        self._check(self.lib.sluice_session_set_hyper(self.session, group and group.encode(), name.encode(),
+                                                      ctypes.c_double(value)))
+
+    def hyper(self, group, name):
+        value = ctypes.c_double()
+        self._check(self.lib.sluice_session_get_hyper(self.session, group and group.encode(), name.encode(),
+                                                      ctypes.byref(value)))
+        return value.value
+
+    def freeze(self, group, frozen=True):
+        call = self.lib.sluice_session_freeze if frozen else self.lib.sluice_session_unfreeze
+        self._check(call(self.session, group.encode()))
+
+    def write(self, name, array):
+        array = np.ascontiguousarray(array)
+        self._check(self.lib.sluice_session_write_state(self.session, name.encode(), array.ctypes.data_as(ctypes.c_void_p),
+                                                        ctypes.c_size_t(array.nbytes)))

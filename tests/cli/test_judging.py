@@ -56,6 +56,7 @@ class Judging(SluiceTest):
             with self.subTest(says):
                 _, errors = self.run_sluice(*train, *options, code=2)
                 self.assertIn(says, errors)
+        self.assertFalse((self.dir / "a").exists())  # refused before the first step
 
 
 if __name__ == "__main__":

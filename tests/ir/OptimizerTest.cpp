@@ -121,7 +121,7 @@ TEST(Optimizers, SgdIsPyTorchs) {
                     [=](OpBuilder &b, ArrayRef<Value> x) -> Operation * {
                       return b.create<SgdOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3],
                                              x[4], f(0.9), f(nesterov ? 0 : 0.2), f(0.1),
-                                             nesterov);
+                                             nesterov, ValueRange(), ArrayAttr());
                     }});
 }
 
@@ -134,7 +134,7 @@ TEST(Optimizers, AdamsArePyTorchs) {
                       return b.create<AdamOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3],
                                               s[0], s[1], s[2], largest ? x[4] : Value(),
                                               f(0.8), f(0.9), f(1e-4), f(0.1), decoupled,
-                                              false);
+                                              false, ValueRange(), ArrayAttr());
                     }});
   }
 }
@@ -148,7 +148,8 @@ TEST(Optimizers, NadamIsPyTorchs) {
   expectRecorded(
       {"nadam", two, scalars, [](OpBuilder &b, ArrayRef<Value> x) -> Operation * {
          return b.create<NadamOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3], x[4], x[5],
-                                  x[6], x[7], f(0.8), f(0.9), f(1e-4), f(0.1), false);
+                                  x[6], x[7], f(0.8), f(0.9), f(1e-4), f(0.1), false,
+                                  ValueRange(), ArrayAttr());
        }});
 }
 
@@ -163,7 +164,8 @@ TEST(Optimizers, RadamIsPyTorchs) {
   expectRecorded(
       {"radam", two, scalars, [](OpBuilder &b, ArrayRef<Value> x) -> Operation * {
          return b.create<RadamOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3], x[4], x[5],
-                                  x[6], x[7], f(0.8), f(0.9), f(1e-4), f(0.1), false);
+                                  x[6], x[7], f(0.8), f(0.9), f(1e-4), f(0.1), false,
+                                  ValueRange(), ArrayAttr());
        }});
 }
 
@@ -174,9 +176,11 @@ TEST(Optimizers, DecoupledDecayActsOnTheWeight) {
     Build build = [=](OpBuilder &b, ArrayRef<Value> x) -> Operation * {
       if (isNadam)
         return b.create<NadamOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3], x[4], x[5],
-                                 x[6], x[7], f(0.8), f(0.9), f(1e-4), f(0.25), true);
+                                 x[6], x[7], f(0.8), f(0.9), f(1e-4), f(0.25), true,
+                                 ValueRange(), ArrayAttr());
       return b.create<RadamOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3], x[4], x[5],
-                               x[6], x[7], f(0.8), f(0.9), f(1e-4), f(0.25), true);
+                               x[6], x[7], f(0.8), f(0.9), f(1e-4), f(0.25), true,
+                               ValueRange(), ArrayAttr());
     };
     EXPECT_NEAR(run(build, inputs)[0].reals[0], 2 * (1 - 0.1 * 0.25), 1e-12);
     checkDecomposition(build, inputs);
@@ -186,7 +190,7 @@ TEST(Optimizers, DecoupledDecayActsOnTheWeight) {
 TEST(Optimizers, LambIsItsPapers) {
   Build build = [](OpBuilder &b, ArrayRef<Value> x) -> Operation * {
     return b.create<LambOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3], x[4], x[5], x[6],
-                            f(0.8), f(0.9), f(1e-4), f(0.1));
+                            f(0.8), f(0.9), f(1e-4), f(0.1), ValueRange(), ArrayAttr());
   };
   expectRecorded({"lamb", two, rateAndCorrections(), build});
   // A tensor of zeros has no size to go by: the ratio is 1.
@@ -197,18 +201,18 @@ TEST(Optimizers, LambIsItsPapers) {
 }
 
 TEST(Optimizers, LionIsItsPapers) {
-  expectRecorded({"lion", one,
-                  [](int64_t) { return std::vector<HostTensor>{number(0.01)}; },
-                  [](OpBuilder &b, ArrayRef<Value> x) -> Operation * {
-                    return b.create<LionOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3],
-                                            f(0.8), f(0.9), f(0.1));
-                  }});
+  expectRecorded(
+      {"lion", one, [](int64_t) { return std::vector<HostTensor>{number(0.01)}; },
+       [](OpBuilder &b, ArrayRef<Value> x) -> Operation * {
+         return b.create<LionOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3], f(0.8),
+                                 f(0.9), f(0.1), ValueRange(), ArrayAttr());
+       }});
 }
 
 Build adagrad(double decay, double eps, double weightDecay) {
   return [=](OpBuilder &b, ArrayRef<Value> x) -> Operation * {
     return b.create<AdagradOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3], x[4], f(decay),
-                               f(eps), f(weightDecay));
+                               f(eps), f(weightDecay), ValueRange(), ArrayAttr());
   };
 }
 
@@ -226,8 +230,8 @@ TEST(Optimizers, RmspropIsPyTorchs) {
                       ArrayRef<Value> state = x.drop_front(3).drop_back();
                       return b.create<RmspropOp>(b.getUnknownLoc(), x[0], x[1], x[2],
                                                  x.back(), ValueRange(state), f(0.9),
-                                                 f(1e-4), f(full ? 0.8 : 0), f(0.1),
-                                                 full);
+                                                 f(1e-4), f(full ? 0.8 : 0), f(0.1), full,
+                                                 ValueRange(), ArrayAttr());
                     }});
 }
 
@@ -236,7 +240,7 @@ TEST(Optimizers, AdafactorIsPyTorchs) {
     ArrayRef<Value> state = x.drop_front(2).drop_back(2), scalars = x.take_back(2);
     return b.create<AdafactorOp>(b.getUnknownLoc(), x[0], x[1], scalars[0], scalars[1],
                                  ValueRange(state), f(-0.7), f(1e-3), f(1e-2), f(1),
-                                 f(0.1));
+                                 f(0.1), ValueRange(), ArrayAttr());
   };
   expectRecorded({"adafactor", {{2, 1}, {1, 3}}, rateAndUpdate(0.05), build});
   expectRecorded({"adafactor_vector", {{6}}, rateAndUpdate(0.05), build, {6}});
@@ -251,7 +255,7 @@ TEST(Optimizers, MuonIsItsPapers) {
     Shape shape = tall ? Shape{3, 2} : Shape{2, 3};
     Build build = [=](OpBuilder &b, ArrayRef<Value> x) -> Operation * {
       return b.create<MuonOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3], f(0.9), f(1e-7),
-                              f(0.1), 5, !tall, tall);
+                              f(0.1), 5, !tall, tall, ValueRange(), ArrayAttr());
     };
     expectRecorded({tall ? "muon_tall" : "muon",
                     {shape},
@@ -269,7 +273,9 @@ TEST(Optimizers, RefuseStateThatDoesNotFit) {
   std::string messages = errorsOfOp(
       "%w: tensor<2xf32>, %lr: tensor<f32>",
       "%0:2 = \"graph.rmsprop\"(%w, %w, %w, %lr) <{alpha = 0.9 : f64, centered, epsilon "
-      "= 1.0e-8 : f64, momentum = 0.0 : f64, weight_decay = 0.0 : f64}> : "
+      "= 1.0e-8 : f64, momentum = 0.0 : f64, operandSegmentSizes = array<i32: 1, 1, 1, "
+      "1, 0, "
+      "0>, weight_decay = 0.0 : f64}> : "
       "(tensor<2xf32>, "
       "tensor<2xf32>, tensor<2xf32>, tensor<f32>) -> (tensor<2xf32>, tensor<2xf32>)");
   EXPECT_ERROR(messages, "'rmsprop' has 0 tensors of state, expected 1");
@@ -286,7 +292,8 @@ TEST(OnnxTraining, AdamIsTheOneBeforeCorrection) {
   auto build = [](double b1, double b2, double eps) -> Build {
     return [=](OpBuilder &b, ArrayRef<Value> x) -> Operation * {
       return b.create<AdamOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3], x[4], x[5], x[6],
-                              Value(), f(b1), f(b2), f(eps), f(0.001), false, true);
+                              Value(), f(b1), f(b2), f(eps), f(0.001), false, true,
+                              ValueRange(), ArrayAttr());
     };
   };
   auto expect = [&](const Build &adam, HostTensor w, HostTensor g, HostTensor m,
@@ -337,7 +344,7 @@ TEST(OnnxTraining, MomentumIsSgds) {
                    std::vector<std::vector<double>> expected) {
     Build build = [=](OpBuilder &b, ArrayRef<Value> x) -> Operation * {
       return b.create<SgdOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3], x[4], f(0.95),
-                             f(dampening), f(decay), nesterov);
+                             f(dampening), f(decay), nesterov, ValueRange(), ArrayAttr());
     };
     std::vector<HostTensor> inputs{w, g, v, number(0.1), integer({}, {0})};
     checkDecomposition(build, inputs);

@@ -178,7 +178,8 @@ Build sgd(bool velocity, double dampening, bool nesterov) {
   return [=](OpBuilder &b, ArrayRef<Value> x) -> Operation * {
     return b.create<SgdOp>(b.getUnknownLoc(), x[0], x[1], velocity ? x[2] : Value(),
                            x[velocity ? 3 : 2], x[velocity ? 4 : 3], APFloat(0.9),
-                           APFloat(dampening), APFloat(0.01), nesterov);
+                           APFloat(dampening), APFloat(0.01), nesterov, ValueRange(),
+                           ArrayAttr());
   };
 }
 
@@ -221,7 +222,8 @@ Build adam(bool decoupled, bool epsBefore, double b1 = 0.8, double b2 = 0.9,
   return [=](OpBuilder &b, ArrayRef<Value> x) -> Operation * {
     return b.create<AdamOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3], x[4], x[5], x[6],
                             Value(), APFloat(b1), APFloat(b2), APFloat(eps),
-                            APFloat(decay), decoupled, epsBefore);
+                            APFloat(decay), decoupled, epsBefore, ValueRange(),
+                            ArrayAttr());
   };
 }
 

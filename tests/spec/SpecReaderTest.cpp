@@ -57,7 +57,7 @@ memory: {budget: 2GiB}
   EXPECT_EQ(spec.shapes.at("input"), (std::vector<int64_t>{32, 1, 28, 28}));
   EXPECT_EQ(spec.dimensions.at("batch_size"), 8);
   EXPECT_DOUBLE_EQ(spec.optimizer.lr, 1e-2);
-  EXPECT_EQ(spec.parameterGroups.at(0).weightDecay, 0.0);
+  EXPECT_EQ(spec.parameterGroups.at(0).options.weightDecay, 0.0);
   EXPECT_TRUE(spec.tie.at(0).transpose);
   EXPECT_EQ(spec.tie.at(0).second, "head");
   EXPECT_EQ(*spec.budgetBytes, int64_t(2) << 30);

@@ -193,6 +193,32 @@ std::string EvalMetrics::text(const Json &figures) {
   return text;
 }
 
+Status EvalMetrics::checkName(const std::string &name) const {
+  std::vector<std::string> known{"loss"};
+  if (metrics) {
+    known.push_back("accuracy");
+    if (extra.topK || metrics->classes() > options.topK)
+      known.push_back("top" + std::to_string(options.topK) + "_accuracy");
+    if (metrics->classes() == 2)
+      known.push_back("auc");
+    if (metrics->classes() <= maxConfusionClasses)
+      known.insert(known.end(), {"precision", "recall"});
+    for (double share : extra.precisions)
+      known.push_back(named("recall_at_precision", share));
+    for (double share : extra.falsePositiveRates)
+      known.push_back(named("recall_at_fpr", share));
+    known.push_back("perplexity");
+  }
+  std::string list;
+  for (const std::string &one : known) {
+    if (one == name)
+      return Status::success();
+    list += (list.empty() ? "'" : ", '") + one + "'";
+  }
+  return Status::usage("the evaluation has no figure '" + name + "', expected one of " +
+                       list);
+}
+
 Result<double> EvalMetrics::figure(const Json &figures, const std::string &name) {
   std::string known;
   for (const auto &[key, value] : figures.items()) {

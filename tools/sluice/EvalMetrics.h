@@ -30,6 +30,9 @@ public:
   Json finish(const EvalReport &report);
   /// "loss 0.31, accuracy 0.91, ..."
   static std::string text(const Json &figures);
+  /// Refuses a name that no evaluation of this plan has a figure of, before anything
+  /// runs.
+  Status checkName(const std::string &name) const;
   /// One of them by name.
   static Result<double> figure(const Json &figures, const std::string &name);
 

@@ -2,6 +2,7 @@
 // from.
 
 #include "frontend/OnnxExporter.h"
+#include "runtime/Adapters.h"
 #include "runtime/Checkpoint.h"
 #include "runtime/Safetensors.h"
 #include "tools/sluice/RunOptions.h"
@@ -11,6 +12,7 @@ namespace {
 
 struct ExportArguments {
   std::string plan, checkpoint, model, out;
+  bool noMerge = false;
 };
 
 constexpr std::string_view kPrefix = "param/";
@@ -36,6 +38,44 @@ std::vector<TensorToWrite> weightsOf(const Session &session) {
   return weights;
 }
 
+/// Weights with their adapters added in, which are then left out; `merged` holds the
+/// values.
+void mergeInto(std::vector<TensorToWrite> &weights,
+               const std::vector<MergedWeight> &merged) {
+  auto bare = [](const std::string &name) { return name.substr(kPrefix.size()); };
+  for (const MergedWeight &adapter : merged) {
+    std::erase_if(weights, [&](const TensorToWrite &weight) {
+      return weight.name == bare(adapter.a) || weight.name == bare(adapter.b);
+    });
+    for (TensorToWrite &weight : weights)
+      if (weight.name == bare(adapter.base))
+        weight.data = adapter.values.data();
+  }
+}
+
+/// The adapters alone.
+void keepAdapters(std::vector<TensorToWrite> &weights, const fbs::Plan &plan) {
+  std::erase_if(weights, [&](const TensorToWrite &weight) {
+    std::string name = std::string(kPrefix) + weight.name;
+    for (uint32_t i = 0; i < sizeOf(plan.adapters()); ++i)
+      if (viewOf(plan.adapters()->Get(i)->a()) == name ||
+          viewOf(plan.adapters()->Get(i)->b()) == name)
+        return false;
+    return true;
+  });
+}
+
+/// What an adapter is scaled by: without it the file says too little.
+Metadata adapterScales(const fbs::Plan &plan) {
+  Metadata metadata;
+  for (uint32_t i = 0; i < sizeOf(plan.adapters()); ++i) {
+    const fbs::Adapter &adapter = *plan.adapters()->Get(i);
+    metadata["scale/" + std::string(viewOf(adapter.base())).substr(kPrefix.size())] =
+        nlohmann::json(adapter.scale()).dump();
+  }
+  return metadata;
+}
+
 int runExport(const ExportArguments &arguments, Console &console) {
   bool onnx = arguments.out.ends_with(".onnx");
   if (!onnx && !arguments.out.ends_with(".safetensors"))
@@ -45,6 +85,10 @@ int runExport(const ExportArguments &arguments, Console &console) {
     return console.fail(
         Status::usage("writing ONNX needs --model, the file that was compiled: its graph "
                       "is kept, its weights replaced"));
+  if (onnx && arguments.noMerge)
+    return console.fail(Status::usage(
+        "--no-merge writes the adapters alone, for which ONNX has no place: expected a "
+        "name ending in .safetensors"));
   RunOptions run;
   run.plan = arguments.plan;
   auto session = openSession(run, console);
@@ -57,18 +101,32 @@ int runExport(const ExportArguments &arguments, Console &console) {
     for (const std::string &note : loaded->notes)
       console.message("note: " + note);
   }
+  const fbs::Plan &raw = (*session)->plan().raw();
+  if (arguments.noMerge && sizeOf(raw.adapters()) == 0)
+    return console.fail(Status::usage("--no-merge: the plan has no adapters ('lora')"));
   std::vector<TensorToWrite> weights = weightsOf(**session);
+  std::vector<MergedWeight> merged;
+  Metadata metadata;
+  if (arguments.noMerge) {
+    keepAdapters(weights, raw);
+    metadata = adapterScales(raw);
+  } else {
+    merged = mergeAdapters(**session);
+    mergeInto(weights, merged);
+  }
   if (onnx) {
     std::map<std::string, TensorBytes> byName;
     for (const TensorToWrite &weight : weights)
       byName[weight.name] = {static_cast<const char *>(weight.data), weight.bytes};
     if (auto problem = exportOnnx(arguments.model, byName, arguments.out))
       return console.fail(Status::refused(*problem));
-  } else if (Status status = writeSafetensors(arguments.out, weights, {}); !status.ok()) {
+  } else if (Status status = writeSafetensors(arguments.out, weights, metadata);
+             !status.ok()) {
     return console.fail(status);
   }
   console.result["tensors"] = weights.size();
   console.result["path"] = arguments.out;
+  console.result["merged"] = merged.size();
   console.line("wrote " + std::to_string(weights.size()) + " tensors to " +
                arguments.out);
   return console.finish();
@@ -86,6 +144,8 @@ Command addExport(CLI::App &parent, Console &console) {
   app->add_option("--model", arguments->model,
                   "for .onnx: the ONNX file that was compiled");
   app->add_option("-o,--out", arguments->out, "F.onnx or F.safetensors")->required();
+  app->add_flag("--no-merge", arguments->noMerge,
+                "of a plan with 'lora': write the adapters alone, as safetensors");
   app->footer("Example: sluice export model.plan --checkpoint run --model model.onnx -o "
               "trained.onnx");
   return {app, [arguments, &console] { return runExport(*arguments, console); }};

@@ -174,6 +174,10 @@ int runTrain(const TrainArguments &arguments, Console &console) {
   if (!made)
     return console.fail(made.status());
   EvalMetrics &metrics = *made;
+  for (const std::string &name : {options.earlyStop, arguments.keepBest})
+    if (!name.empty())
+      if (Status status = metrics.checkName(name); !status.ok())
+        return console.fail(status);
   Json figures;
   if (arguments.steps > 0)
     options.steps = arguments.steps;

@@ -240,10 +240,30 @@ SLUICE_API sluice_status sluice_session_write_state(sluice_session *session,
 /* The rate of the group's next update; a NULL group is the first. */
 SLUICE_API sluice_status sluice_session_get_lr(sluice_session *session, const char *group,
                                                double *lr);
-/* A fixed rate in place of the schedule; NaN returns to the schedule. Not part of
- * checkpoints. */
+/* A fixed rate in place of the schedule; NaN returns to the schedule. */
 SLUICE_API sluice_status sluice_session_set_lr(sluice_session *session, const char *group,
                                                double lr);
+
+/* Hyper-parameters of a group from its next update on, by their names: "lr", "beta1",
+ * "beta2", "eps", "weight_decay", "momentum", "dampening", "lr_decay", "alpha",
+ * "momentum_decay", "beta2_decay", "eps2", "d" (those that its optimizer has), and
+ * "clip_max" where the group is NULL. NaN returns to the plan's value. What decides which
+ * state there is (a momentum of zero, amsgrad, centered) is compiled in. Changes are
+ * saved with checkpoints; loading one replaces those of the session. */
+SLUICE_API sluice_status sluice_session_get_hyper(sluice_session *session,
+                                                  const char *group, const char *name,
+                                                  double *value);
+SLUICE_API sluice_status sluice_session_set_hyper(sluice_session *session,
+                                                  const char *group, const char *name,
+                                                  double value);
+/* A frozen group keeps every bit of its parameters and moments: no update, no momentum,
+ * no decay. It does not count updates and is no part of the gradient's norm. */
+SLUICE_API sluice_status sluice_session_freeze(sluice_session *session,
+                                               const char *group);
+SLUICE_API sluice_status sluice_session_unfreeze(sluice_session *session,
+                                                 const char *group);
+SLUICE_API sluice_status sluice_session_is_frozen(sluice_session *session,
+                                                  const char *group, bool *frozen);
 
 /* Every parameter from a safetensors file, by name, with or without the prefix "param/".
  */

@@ -158,6 +158,26 @@ public:
   void setLr(const std::string &group, double lr) {
     check(sluice_session_set_lr(handle, group.c_str(), lr));
   }
+  /// An empty group stands for what is outside groups ("clip_max").
+  void setHyper(const std::string &group, const std::string &name, double value) {
+    check(sluice_session_set_hyper(handle, group.c_str(), name.c_str(), value));
+  }
+  double hyper(const std::string &group, const std::string &name) {
+    double value = 0;
+    check(sluice_session_get_hyper(handle, group.c_str(), name.c_str(), &value));
+    return value;
+  }
+  void freeze(const std::string &group) {
+    check(sluice_session_freeze(handle, group.c_str()));
+  }
+  void unfreeze(const std::string &group) {
+    check(sluice_session_unfreeze(handle, group.c_str()));
+  }
+  bool isFrozen(const std::string &group) {
+    bool frozen = false;
+    check(sluice_session_is_frozen(handle, group.c_str(), &frozen));
+    return frozen;
+  }
   void loadWeights(const std::string &path) {
     check(sluice_session_load_weights(handle, path.c_str()));
   }

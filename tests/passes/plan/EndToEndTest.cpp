@@ -66,6 +66,7 @@ void setControls(Trained &trained, const Session &session, int64_t sample) {
   for (const fbs::ParamGroup *group : *session.plan().raw().groups()) {
     std::string prefix = "control/" + group->name()->str();
     trained.set(prefix + "/lr", learningRate(*group, session.updates()));
+    trained.set(prefix + "/update", static_cast<double>(session.updates()));
     trained.set(prefix + "/bc1", biasCorrection(group->beta1(), session.updates()));
     trained.set(prefix + "/bc2", biasCorrection(group->beta2(), session.updates()));
   }

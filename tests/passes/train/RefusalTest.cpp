@@ -18,11 +18,11 @@ TEST(Groups, LaterRulesWinAndEqualOptionsShareAGroup) {
   TrainingSpec spec = descent("cross_entropy");
   ParameterGroupSpec biases, norms, fast;
   biases.match = "*.bias";
-  biases.weightDecay = 0.5;
+  biases.options.weightDecay = 0.5, biases.keys = {"weight_decay"};
   norms.match = "norm.*";
-  norms.weightDecay = 0.5;
+  norms.options.weightDecay = 0.5, norms.keys = {"weight_decay"};
   fast.match = "fc2.*";
-  fast.lr = 3;
+  fast.options.lr = 3, fast.keys = {"lr"};
   spec.parameterGroups = {biases, norms, fast};
   Trained trained(models::mlp, spec);
   ASSERT_TRUE(trained.good) << trained.errors;
@@ -41,7 +41,7 @@ TEST(Groups, DecayOfAGroupReachesItsMembersOnly) {
   TrainingSpec spec = descent("cross_entropy");
   ParameterGroupSpec head;
   head.match = "head";
-  head.weightDecay = 0.5;
+  head.options.weightDecay = 0.5, head.keys = {"weight_decay"};
   spec.parameterGroups = {head};
   Trained trained(models::embedding, spec);
   ASSERT_TRUE(trained.good) << trained.errors;

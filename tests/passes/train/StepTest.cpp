@@ -63,6 +63,55 @@ TEST(Step, OfEveryLossFollowsTheGradient) {
   }
 }
 
+TEST(Step, OfCtcFollowsTheGradient) {
+  for (bool lengths : {false, true}) {
+    TrainingSpec spec = descent("ctc");
+    spec.loss.targetSize = 2;
+    spec.loss.inputLengths = lengths ? "frames" : "";
+    spec.loss.targetLengths = lengths ? "sizes" : "";
+    spec.loss.logProbs = false;
+    Trained trained(models::embedding, spec);
+    trained.randomize();
+    Values batch{{"ids", integer({2, 3}, {4, 0, 4, 1, -1, 2})},
+                 {"labels", integer({2, 2}, {1, 1, 3, -100})},
+                 {"frames", integer({2}, {3, 2})},
+                 {"sizes", integer({2}, {2, 1})}};
+    expectStepIsGradient(trained, batch);
+    EXPECT_EQ(scalar(trained.run("eval", batch), "loss_count"), 2);
+  }
+}
+
+TEST(Step, OfTripletsFollowsTheGradient) {
+  std::string parts, results, types;
+  for (std::string part : {"a", "p", "n"}) {
+    parts += "  %y" + part + " = graph.contract %" + part +
+             ", %w {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = "
+             "array<i64: 1>, rhs_contract = array<i64: 1>} : (tensor<4x5xf32>, "
+             "tensor<3x5xf32>) -> tensor<4x3xf32>\n";
+    results += (results.empty() ? "%y" : ", %y") + part;
+    types += std::string(types.empty() ? "" : ", ") + "tensor<4x3xf32>";
+  }
+  std::string model = R"(
+graph.parameter @"param/w" : tensor<3x5xf32> "parameter"
+func.func @forward(%a: tensor<4x5xf32> {graph.name = "a"}, %p: tensor<4x5xf32> {graph.name = "p"}, %n: tensor<4x5xf32> {graph.name = "n"}) -> (tensor<4x3xf32> {graph.name = "ya"}, tensor<4x3xf32> {graph.name = "yp"}, tensor<4x3xf32> {graph.name = "yn"}) {
+  %w = graph.read @"param/w" : tensor<3x5xf32>
+)" + parts + "  return " +
+                      results + " : " + types + "\n}";
+  for (int64_t p : {1, 2}) {
+    TrainingSpec spec = descent("triplet");
+    spec.loss.anchor = "ya", spec.loss.positive = "yp", spec.loss.negative = "yn";
+    spec.loss.p = p;
+    spec.loss.swap = p == 2;
+    spec.loss.margin = 0.5;
+    Trained trained(model, spec);
+    trained.randomize();
+    Values batch{{"a", uniform({4, 5}, -1, 1, 3)},
+                 {"p", uniform({4, 5}, -1, 1, 4)},
+                 {"n", uniform({4, 5}, -1, 1, 5)}};
+    expectStepIsGradient(trained, batch);
+  }
+}
+
 TEST(Step, RecordsStatisticsOnceAndEvaluatesWithThem) {
   Trained trained(models::cnn, descent("cross_entropy"));
   ASSERT_TRUE(trained.good) << trained.errors;
@@ -299,6 +348,38 @@ TEST(Loss, OfAModelsOwnScalarIsItsMean) {
   EXPECT_NEAR(trained.at("param/w").reals[0], -8, 1e-12);
   EXPECT_EQ(trained.entry("infer").getNumResults(), 1u);
   EXPECT_TRUE((*trained.module)->hasAttr("graph.full_batches"));
+}
+
+// While training: no update, no momentum, no decay, no part in the norm; as if its
+// gradients were not there.
+TEST(Frozen, GroupsBetweenStepsKeepTheirState) {
+  TrainingSpec spec = descent("cross_entropy");
+  spec.optimizer.kind = "adamw";
+  spec.optimizer.weightDecay = 0.1;
+  spec.clip = {"global_norm", 0.01};
+  spec.parameterGroups.emplace_back();
+  spec.parameterGroups[0].match = "fc1.*";
+  spec.parameterGroups[0].options.lr = 0.5, spec.parameterGroups[0].keys = {"lr"};
+  Trained trained(models::mlp, spec);
+  spec.frozen = {"fc1.*"};
+  spec.parameterGroups.clear();
+  Trained without(models::mlp, spec);
+  ASSERT_TRUE(trained.good && without.good) << trained.errors << without.errors;
+  for (Trained *each : {&trained, &without}) {
+    each->randomize();
+    for (const char *group : {"default", "group1"}) {
+      each->set(std::string("control/") + group + "/bc1", 0.1);
+      each->set(std::string("control/") + group + "/bc2", 0.001);
+    }
+  }
+  trained.set("control/group1/active", 0);
+  const graph::StateMap before = trained.state;
+  double norm = scalar(trained.run("step", mlpBatch()), "grad_norm");
+  EXPECT_EQ(norm, scalar(without.run("step", mlpBatch()), "grad_norm"));
+  for (const char *name : {"param/fc1.weight", "opt/fc1.weight/m", "opt/fc1.bias/v"})
+    EXPECT_EQ(trained.at(name).reals, before.lookup(name).reals) << name;
+  for (const char *name : {"param/fc2.weight", "opt/fc2.weight/m", "param/norm.weight"})
+    EXPECT_EQ(trained.at(name).reals, without.at(name).reals) << name;
 }
 
 // R7: what lies behind frozen weights still trains, with the same gradients.
