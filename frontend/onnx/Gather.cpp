@@ -76,10 +76,7 @@ LogicalResult importGatherND(Node &n) {
 Value scatter(Node &n, Value x, Value indices, Value updates, int64_t axis) {
   std::string reduction = n.s("reduction", "none");
   llvm::SmallVector<mlir::NamedAttribute> attributes = {n.e.i64("axis", axis)};
-  if (reduction == "add")
-    attributes.push_back(n.e.flag("add"));
-  else if (reduction != "none")
-    return n.e.fail("reduction '" + reduction + "' is not supported yet");
+  attributes.push_back(n.e.str("reduction", reduction));
   if (x && updates && elementOf(x) != elementOf(updates))
     return n.e.fail("operands differ in type");
   return n.e.op("scatter_elements", {x, indices, updates}, attributes);

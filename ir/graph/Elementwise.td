@@ -33,7 +33,9 @@ def Graph_ErfOp : Graph_Unary<"erf", "error function">;
 def Graph_ReluOp : Graph_Unary<"relu", "max(x, 0); gradient 0 at 0, NaN kept">;
 def Graph_FloorOp : Graph_Unary<"floor", "largest integer not above; gradient 0">;
 def Graph_CeilOp : Graph_Unary<"ceil", "smallest integer not below; gradient 0">;
-def Graph_RoundOp : Graph_Unary<"round", "nearest integer, ties to even; gradient 0">;
+def Graph_RoundOp : Graph_Unary<"round", "nearest integer, ties to even; gradient 0, or with `straight_through` that of the identity"> {
+  let arguments = (ins Graph_NumTensor:$x, UnitAttr:$straight_through);
+}
 def Graph_NotOp : Graph_Unary<"not", "logical not of i1, bitwise not of integers">;
 
 def Graph_GeluOp : Graph_Unary<"gelu", "Gaussian error linear unit"> {

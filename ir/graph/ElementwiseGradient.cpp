@@ -72,13 +72,19 @@ SLUICE_UNARY_GRADIENT(SoftplusOp, b.mul(d, b.make<SigmoidOp>(x)))
 SLUICE_NO_GRADIENT(SignOp)
 SLUICE_NO_GRADIENT(FloorOp)
 SLUICE_NO_GRADIENT(CeilOp)
-SLUICE_NO_GRADIENT(RoundOp)
 SLUICE_NO_GRADIENT(NotOp)
 SLUICE_NO_GRADIENT(AndOp)
 SLUICE_NO_GRADIENT(OrOp)
 SLUICE_NO_GRADIENT(XorOp)
 SLUICE_NO_GRADIENT(CompareOp)
 #undef SLUICE_NO_GRADIENT
+
+/// The estimator of Bengio, Leonard and Courville (arXiv:1308.3432).
+LogicalResult RoundOp::buildGradient(OpBuilder &, GradientContext &context) {
+  if (getStraightThrough() && context.needs(0))
+    context.set(0, context.cotangent());
+  return success();
+}
 
 /// gelu = x P(x) with P the normal distribution function: dx = d (P + x P').
 static Value geluSlope(GraphBuilder &b, Value x) {

@@ -7,6 +7,8 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <cmath>
+
 using namespace mlir;
 using namespace sluice::graph;
 
@@ -235,9 +237,8 @@ LogicalResult GatherElementsOp::buildGradient(OpBuilder &builder,
                                               GradientContext &context) {
   GraphBuilder b(getLoc(), builder);
   if (wanted(context, getX(), 0))
-    context.set(0,
-                b.make<ScatterElementsOp>(b.splatLike(getX(), 0), getIndices(),
-                                          context.cotangent(), getAxis(), /*add=*/true));
+    context.set(0, b.make<ScatterElementsOp>(b.splatLike(getX(), 0), getIndices(),
+                                             context.cotangent(), getAxis(), "add"));
   return success();
 }
 
@@ -258,41 +259,129 @@ LogicalResult ScatterElementsOp::inferReturnTypes(MLIRContext *,
     return emitOptionalError(loc, "operand 2 of '", op, "' has type ", updates,
                              ", expected ", expected,
                              " (shape of operand 1, element type of operand 0)");
+  static const StringRef known[] = {"none", "add", "mul", "max", "min"};
+  if (!llvm::is_contained(known, adaptor.getReduction()))
+    return emitOptionalError(loc, "'reduction' of '", op, "' is '",
+                             adaptor.getReduction(),
+                             "', expected none, add, mul, max or min");
   types.push_back(x);
   return success();
 }
+
+namespace {
+double keepNan(double a, double b, bool larger) {
+  if (std::isnan(a) || std::isnan(b))
+    return std::isnan(a) ? a : b;
+  return larger ? std::max(a, b) : std::min(a, b);
+}
+double combineReals(StringRef reduction, double a, double b, const Evaluation &eval) {
+  if (reduction == "add")
+    return eval.round(a + b);
+  if (reduction == "mul")
+    return eval.round(a * b);
+  return reduction == "none" ? b : keepNan(a, b, reduction == "max");
+}
+int64_t combineIntegers(StringRef reduction, int64_t a, int64_t b, Type type) {
+  if (reduction == "add")
+    return wrap(addWrap(a, b), type);
+  if (reduction == "mul")
+    return wrap(mulWrap(a, b), type);
+  return reduction == "none" ? b : reduction == "max" ? std::max(a, b) : std::min(a, b);
+}
+} // namespace
 
 LogicalResult ScatterElementsOp::evaluate(Evaluation &eval) {
   const HostTensor &x = eval.operand(0), &updates = eval.operand(2);
   HostTensor &y = eval.result(0);
   y.reals = x.reals;
   y.integers = x.integers;
-  const bool add = getAdd();
+  const StringRef reduction = getReduction();
   forEachIndexed(eval.operand(1), x.shape, getAxis(), [&](int64_t i, int64_t to) {
     if (x.isReal())
-      y.reals[to] = add ? eval.round(y.reals[to] + updates.reals[i]) : updates.reals[i];
+      y.reals[to] = combineReals(reduction, y.reals[to], updates.reals[i], eval);
     else
       y.integers[to] =
-          add ? wrap(addWrap(y.integers[to], updates.integers[i]), y.elementType)
-              : updates.integers[i];
+          combineIntegers(reduction, y.integers[to], updates.integers[i], y.elementType);
   });
   return success();
 }
 
-/// Without `add`, elements that were replaced do not depend on x. Of updates to one
-/// element each is given the cotangent, as PyTorch does (the last one wins in the forward
-/// direction).
+namespace {
+/// Builds the cotangents of the operands x and updates of a scatter.
+class ScatterGradient {
+public:
+  ScatterGradient(ScatterElementsOp op, OpBuilder &builder, Value dy)
+      : b(op.getLoc(), builder), op(op), x(op.getX()), updates(op.getUpdates()), dy(dy) {}
+
+  /// Elements that were replaced do not depend on x. Of updates to one element each is
+  /// given the cotangent, as PyTorch does (the last one wins in the forward direction).
+  Value replacedX() { return scatter(dy, b.splatLike(updates, 0), "none"); }
+  Value gather(Value from) {
+    return b.make<GatherElementsOp>(from, op.getIndices(), op.getAxis());
+  }
+
+  /// max and min: an even share to each operand that equals the result.
+  std::pair<Value, Value> extremum() {
+    Value y = op.getY();
+    Value mine = oneWhere(b.compare(x, "eq", y));
+    Value theirs = oneWhere(b.compare(updates, "eq", gather(y)));
+    Value share = b.div(dy, scatter(mine, theirs, "add"));
+    return {b.mul(mine, share), b.mul(theirs, gather(share))};
+  }
+
+  /// mul: each operand's cotangent holds the product of all others. Zeros are counted
+  /// apart, so that the only zero of a product still gets its own.
+  std::pair<Value, Value> product() {
+    Value ones = b.splatLike(x, 1), updateOnes = b.splatLike(updates, 1);
+    Value xZero = isZero(x), updateZero = isZero(updates);
+    Value xSafe = b.select(xZero, ones, x);
+    Value updateSafe = b.select(updateZero, updateOnes, updates);
+    Value rest = scatter(xSafe, updateSafe, "mul");
+    Value zeros = scatter(oneWhere(xZero), oneWhere(updateZero), "add");
+    auto part = [&](Value d, Value zeros, Value zero, Value rest, Value safe) {
+      Value others = b.sub(zeros, oneWhere(zero));
+      return b.select(isZero(others), b.mul(d, b.div(rest, safe)), b.splatLike(d, 0));
+    };
+    return {part(dy, zeros, xZero, rest, xSafe),
+            part(gather(dy), gather(zeros), updateZero, gather(rest), updateSafe)};
+  }
+
+private:
+  Value scatter(Value into, Value values, StringRef reduction) {
+    return b.make<ScatterElementsOp>(into, op.getIndices(), values, op.getAxis(),
+                                     reduction);
+  }
+  Value isZero(Value v) { return b.compare(v, "eq", b.splatLike(v, 0)); }
+  Value oneWhere(Value condition) {
+    return b.cast(condition, tensorType(dy).getElementType());
+  }
+
+  GraphBuilder b;
+  ScatterElementsOp op;
+  Value x, updates, dy;
+};
+} // namespace
+
 LogicalResult ScatterElementsOp::buildGradient(OpBuilder &builder,
                                                GradientContext &context) {
-  GraphBuilder b(getLoc(), builder);
-  Value dy = context.cotangent();
-  if (wanted(context, getX(), 0))
-    context.set(0, getAdd() ? dy
-                            : b.make<ScatterElementsOp>(dy, getIndices(),
-                                                        b.splatLike(getUpdates(), 0),
-                                                        getAxis(), /*add=*/false));
-  if (wanted(context, getUpdates(), 2))
-    context.set(2, b.make<GatherElementsOp>(dy, getIndices(), getAxis()));
+  const bool ofX = wanted(context, getX(), 0),
+             ofUpdates = wanted(context, getUpdates(), 2);
+  if (!ofX && !ofUpdates)
+    return success();
+  const StringRef reduction = getReduction();
+  ScatterGradient gradient(*this, builder, context.cotangent());
+  if (reduction == "none" || reduction == "add") {
+    if (ofX)
+      context.set(0, reduction == "add" ? context.cotangent() : gradient.replacedX());
+    if (ofUpdates)
+      context.set(2, gradient.gather(context.cotangent()));
+    return success();
+  }
+  auto [dx, du] = reduction == "mul" ? gradient.product() : gradient.extremum();
+  if (ofX)
+    context.set(0, dx);
+  if (ofUpdates)
+    context.set(2, du);
   return success();
 }
 
@@ -300,5 +389,5 @@ LogicalResult ScatterElementsOp::buildGradient(OpBuilder &builder,
 
 double ScatterAddOp::flops() { return tensorType(getUpdates()).getNumElements(); }
 double ScatterElementsOp::flops() {
-  return getAdd() ? tensorType(getUpdates()).getNumElements() : 0;
+  return getReduction() == "none" ? 0 : tensorType(getUpdates()).getNumElements();
 }

@@ -25,8 +25,11 @@ def Graph_GatherElementsOp : Graph_PureOp<"gather_elements", [Graph_Differentiat
   let results = (outs Graph_Tensor:$y);
 }
 def Graph_ScatterElementsOp : Graph_PureOp<"scatter_elements", [Graph_Differentiates, Graph_Costs]> {
-  let summary = "x with elements replaced by (or with `add`, increased by) updates (ONNX ScatterElements)";
-  let arguments = (ins Graph_Tensor:$x, Graph_IntTensor:$indices, Graph_Tensor:$updates, I64Attr:$axis, UnitAttr:$add);
+  let summary = "x with elements replaced by updates, or combined with them (ONNX ScatterElements)";
+  let description = [{
+    `reduction` is none (the last update to an element wins), add, mul, max or min. max and min keep NaN; their gradient is shared evenly among ties.
+  }];
+  let arguments = (ins Graph_Tensor:$x, Graph_IntTensor:$indices, Graph_Tensor:$updates, I64Attr:$axis, DefaultValuedAttr<StrAttr, "\"none\"">:$reduction);
   let results = (outs Graph_Tensor:$y);
 }
 #endif

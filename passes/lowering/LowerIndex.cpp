@@ -110,7 +110,7 @@ LogicalResult lowerScatterElements(graph::ScatterElementsOp op, ProgramBuilder &
   auto x = graph::tensorType(op.getX()), updates = graph::tensorType(op.getUpdates());
   if (failed(expectRank(op, x.getRank())))
     return failure();
-  if (op.getAdd() && failed(expectF32(op, op.getX())))
+  if (op.getReduction() != "none" && failed(expectF32(op, op.getX())))
     return failure();
   Value out = builder.destination(op.getY());
   if (isEmpty(op.getY()))
@@ -125,9 +125,11 @@ LogicalResult lowerScatterElements(graph::ScatterElementsOp op, ProgramBuilder &
   params.axis = op.getAxis(), params.axisSize = x.getDimSize(op.getAxis());
   setDims(params.dims, updates.getShape());
   setDims(params.yStride, rowMajorStrides(x.getShape()));
-  launch(op, op.getAdd() ? "scatter_elements_add_f32" : "scatter_elements",
-         {op.getIndices(), op.getUpdates()}, out, scatterElementsUnits(params), params,
-         builder);
+  std::string kernel = "scatter_elements";
+  if (op.getReduction() != "none")
+    kernel += "_" + op.getReduction().str() + "_f32";
+  launch(op, kernel, {op.getIndices(), op.getUpdates()}, out,
+         scatterElementsUnits(params), params, builder);
   return success();
 }
 

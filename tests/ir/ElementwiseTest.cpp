@@ -206,6 +206,13 @@ TEST(Elementwise, UnaryGradients) {
     checkGradient(build, {uniform({4, 3}, 0.2, 3)});
 }
 
+TEST(Elementwise, StraightThroughRounding) {
+  HostTensor x = real({3}, {-1.2, 0.5, 2.7}), d = real({3}, {1, 2, 3});
+  expectReals(run(elementwise<RoundOp>(true), {x})[0], {-1, 0, 3});
+  expectReals(gradientsOf(elementwise<RoundOp>(true), {x}, {&d})[0], {1, 2, 3});
+  expectReals(gradientsOf(elementwise<RoundOp>(), {x}, {&d})[0], {0, 0, 0});
+}
+
 TEST(Elementwise, BinaryGradients) {
   for (const Build &build :
        {elementwise<AddOp>(), elementwise<SubOp>(), elementwise<MulOp>(),

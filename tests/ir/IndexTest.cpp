@@ -21,9 +21,10 @@ Build gatherElements(int64_t axis) {
     return b.create<GatherElementsOp>(b.getUnknownLoc(), x[0], x[1], axis);
   };
 }
-Build scatterElements(int64_t axis, bool add) {
+Build scatterElements(int64_t axis, llvm::StringRef reduction) {
   return [=](mlir::OpBuilder &b, llvm::ArrayRef<mlir::Value> x) -> mlir::Operation * {
-    return b.create<ScatterElementsOp>(b.getUnknownLoc(), x[0], x[1], x[2], axis, add);
+    return b.create<ScatterElementsOp>(b.getUnknownLoc(), x[0], x[1], x[2], axis,
+                                       reduction);
   };
 }
 
@@ -67,8 +68,11 @@ TEST(Index, GatherElements) {
 TEST(Index, ScatterElementsReplacesOrAdds) {
   HostTensor x = real({3}, {1, 2, 3}), indices = integer({3}, {1, 1, -1}),
              u = real({3}, {10, 20, 30});
-  expectReals(run(scatterElements(0, false), {x, indices, u})[0], {1, 20, 30});
-  expectReals(run(scatterElements(0, true), {x, indices, u})[0], {1, 32, 33});
+  expectReals(run(scatterElements(0, "none"), {x, indices, u})[0], {1, 20, 30});
+  expectReals(run(scatterElements(0, "add"), {x, indices, u})[0], {1, 32, 33});
+  expectReals(run(scatterElements(0, "mul"), {x, indices, u})[0], {1, 400, 90});
+  expectReals(run(scatterElements(0, "max"), {x, indices, u})[0], {1, 20, 30});
+  expectReals(run(scatterElements(0, "min"), {x, indices, u})[0], {1, 2, 3});
 }
 
 // --- errors
@@ -129,10 +133,39 @@ TEST(Index, ScatterAddGradients) {
 TEST(Index, ElementGradients) {
   checkGradient(gatherElements(1), {uniform({2, 3}), integer({2, 2}, {0, 0, -1, 5})});
   checkGradient(gatherElements(0), {uniform({3, 2}), integer({1, 2}, {2, 0})});
-  checkGradient(scatterElements(1, false),
+  checkGradient(scatterElements(1, "none"),
                 {uniform({2, 3}), integer({2, 2}, {0, 2, -1, 1}), uniform({2, 2})});
-  checkGradient(scatterElements(1, true),
+  for (const char *reduction : {"mul", "max", "min"})
+    checkGradient(scatterElements(1, reduction),
+                  {uniform({2, 3}, 0.5, 2, 1), integer({2, 3}, {0, 0, -1, 7, 1, 1}),
+                   uniform({2, 3}, 0.5, 2, 2)});
+  checkGradient(scatterElements(1, "add"),
                 {uniform({2, 3}), integer({2, 2}, {0, 0, -1, 7}), uniform({2, 2})});
+}
+
+/// The product's gradient where factors are zero: only a lone zero gets one.
+TEST(Index, ScatterMulGradientsAtZeros) {
+  checkGradient(scatterElements(0, "mul"),
+                {real({3}, {2, 0, 0}), integer({3}, {0, 1, 2}), real({3}, {0, 3, 0})});
+}
+
+/// Equal operands of max share the cotangent.
+TEST(Index, ScatterMaxGradientsAtTies) {
+  HostTensor dy = real({2}, {6, 1});
+  auto d = gradientsOf(scatterElements(0, "max"),
+                       {real({2}, {5, 1}), integer({3}, {0, 0, 0}), real({3}, {5, 4, 5})},
+                       {&dy});
+  expectReals(d[0], {2, 1});
+  expectReals(d[2], {2, 0, 2});
+}
+
+TEST(Index, UnknownReduction) {
+  EXPECT_ERROR(
+      errorsOfOp("%x: tensor<2xf32>, %i: tensor<2xi64>, %u: tensor<2xf32>",
+                 "%y = graph.scatter_elements %x, %i, %u {axis = 0 : i64, reduction = "
+                 "\"mean\"} : (tensor<2xf32>, tensor<2xi64>, tensor<2xf32>) -> "
+                 "tensor<2xf32>"),
+      "'reduction' of 'graph.scatter_elements' is 'mean', expected none, add, mul");
 }
 
 } // namespace

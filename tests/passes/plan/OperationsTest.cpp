@@ -110,11 +110,14 @@ TEST(Operations, GatherAndScatterElements) {
   expectSame(
       "(%x: tensor<3x4xf32> {graph.name = \"x\"}, %i: tensor<2x4xi64> {graph.name "
       "= \"i\"}) -> (tensor<2x4xf32> {graph.name = \"g\"}, tensor<3x4xf32> "
-      "{graph.name = \"s\"}, tensor<3x4xf32> {graph.name = \"a\"})",
+      "{graph.name = \"s\"}, tensor<3x4xf32> {graph.name = \"a\"}, tensor<3x4xf32> "
+      "{graph.name = \"m\"}, tensor<3x4xf32> {graph.name = \"l\"})",
       R"(  %g = graph.gather_elements %x, %i {axis = 0 : i64} : (tensor<3x4xf32>, tensor<2x4xi64>) -> tensor<2x4xf32>
   %s = graph.scatter_elements %x, %i, %g {axis = 0 : i64} : (tensor<3x4xf32>, tensor<2x4xi64>, tensor<2x4xf32>) -> tensor<3x4xf32>
-  %a = graph.scatter_elements %x, %i, %g {axis = 0 : i64, add} : (tensor<3x4xf32>, tensor<2x4xi64>, tensor<2x4xf32>) -> tensor<3x4xf32>
-  return %g, %s, %a : tensor<2x4xf32>, tensor<3x4xf32>, tensor<3x4xf32>)");
+  %a = graph.scatter_elements %x, %i, %g {axis = 0 : i64, reduction = "add"} : (tensor<3x4xf32>, tensor<2x4xi64>, tensor<2x4xf32>) -> tensor<3x4xf32>
+  %m = graph.scatter_elements %x, %i, %g {axis = 0 : i64, reduction = "mul"} : (tensor<3x4xf32>, tensor<2x4xi64>, tensor<2x4xf32>) -> tensor<3x4xf32>
+  %l = graph.scatter_elements %x, %i, %g {axis = 0 : i64, reduction = "max"} : (tensor<3x4xf32>, tensor<2x4xi64>, tensor<2x4xf32>) -> tensor<3x4xf32>
+  return %g, %s, %a, %m, %l : tensor<2x4xf32>, tensor<3x4xf32>, tensor<3x4xf32>, tensor<3x4xf32>, tensor<3x4xf32>)");
 }
 
 TEST(Operations, ArgMaxAndRunningSum) {
