@@ -3,6 +3,7 @@
 // a budget of bytes allows.
 
 #include "codegen/Compile.h"
+#include "passes/OffloadStep.h"
 
 namespace sluice {
 
@@ -15,6 +16,9 @@ struct BudgetChoice {
   double leastAgainUs = 0;
   std::string note; ///< for the report; empty where the budget asks for nothing
   std::vector<std::pair<std::string, std::string>> decisions; ///< subject, why
+  OffloadNames offload;           ///< what lies in the host's memory
+  int64_t hostBytes = 0;          ///< that it needs there
+  std::vector<std::string> notes; ///< further lines of the report, "topic: text"
 };
 
 /// Rewrites the training entry of `module` (regions are formed) to run operations again.

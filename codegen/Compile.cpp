@@ -2,6 +2,7 @@
 
 #include "codegen/BudgetSearch.h"
 #include "codegen/CompileReport.h"
+#include "codegen/OffloadSearch.h"
 #include "codegen/RegionEmitter.h"
 #include "codegen/RunStage.h"
 #include "codegen/WritePlan.h"
@@ -85,14 +86,17 @@ Status buildPlan(ModuleOp module, const CompileOptions &options,
       module, [&](OpPassManager &passes) { buildRegionPipeline(passes, options.fuse); });
   if (!status.ok() || options.stopAfter == CompileStage::Regions)
     return status;
-  if (spec.hasFixedRecompute() || (spec.budgetBytes && spec.recompute != "none"))
+  if (spec.offload == "host" || (spec.offload == "auto" && spec.budgetBytes))
+    status = tradeMemoryAndLink(module, options, nullptr, choice.emplace());
+  else if (spec.hasFixedRecompute() || (spec.budgetBytes && spec.recompute != "none"))
     status = tradeMemory(module, options, choice.emplace());
   if (status.ok())
     status = describe(module, spec);
   if (!status.ok() || options.stopAfter == CompileStage::Decide)
     return status;
   return runStage(module, [&](OpPassManager &passes) {
-    buildPlanPipeline(passes, /*chain=*/options.fuse);
+    buildPlanPipeline(passes, /*chain=*/options.fuse,
+                      choice ? &choice->offload : nullptr);
   });
 }
 

@@ -32,9 +32,11 @@ struct CompileOptions {
 
 /// The keys of `sluice compile --json`.
 struct CompileReport {
-  int64_t arenaBytes = 0, stateBytes = 0, stepBytes = 0;
+  int64_t arenaBytes = 0, stateBytes = 0, stepBytes = 0; // of the device
+  int64_t hostStateBytes = 0, hostStepBytes = 0;         // the host's reservations
   /// Bytes at the peak instant: parameters, gradients, optimizer, activations, workspace,
-  /// comm, continual, host; and `unused`, what the placement leaves between them.
+  /// comm, continual; and `unused`, what the placement leaves between them. `host` is
+  /// what lies in the host's memory, and no part of the arena.
   std::map<std::string, int64_t> arena;
   int64_t unconstrainedArenaBytes = 0;
   std::optional<int64_t> budgetBytes;

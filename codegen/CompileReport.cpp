@@ -16,14 +16,6 @@ namespace {
 
 constexpr int64_t lineBytes = 64;
 
-StringRef stateCategory(StringRef role) {
-  if (role == "moment" || role == "master")
-    return "optimizer";
-  if (role == "accumulator")
-    return "gradients";
-  return "parameters"; // running statistics, constants and controls stand beside them
-}
-
 StringRef stepCategory(StringRef category) {
   return category == "io" ? "activations" : category;
 }
@@ -45,6 +37,10 @@ void reportMemory(ModuleOp module, CompileReport &report) {
     report.arena[category.str()] = 0;
   for (auto state : module.getOps<plan::StateOp>()) {
     int64_t bytes = roundUp(state.getSize());
+    if (state.isOnHost()) {
+      report.hostStateBytes += bytes;
+      continue;
+    }
     report.stateBytes += bytes;
     report.arena[stateCategory(state.getRole()).str()] += bytes;
   }
@@ -58,6 +54,11 @@ void reportMemory(ModuleOp module, CompileReport &report) {
         used += bytes;
       }
   }
+  for (auto program : module.getOps<plan::ProgramOp>())
+    report.hostStepBytes =
+        std::max<int64_t>(report.hostStepBytes, program.getHostBytes());
+  // Beside the device's bytes, not one of them.
+  report.arena["host"] = report.hostStateBytes + report.hostStepBytes;
   report.arenaBytes = report.stateBytes + report.stepBytes;
   report.arena["unused"] = report.arenaBytes - used;
   report.unconstrainedArenaBytes = report.arenaBytes;
@@ -89,6 +90,18 @@ void reportTime(ModuleOp module, CompileReport &report) {
   report.stepUsBound = report.stepUs; // unless memory was traded, the only plan there is
 }
 
+/// What the update waits for copies.
+double updateWaitUs(ModuleOp module) {
+  double us = 0;
+  for (auto program : module.getOps<plan::ProgramOp>())
+    if (program.getEntry() == "update") {
+      us += program.getPredictedUs().convertToDouble();
+      for (plan::LaunchOp launch : launchesOf(program))
+        us -= launch.getPredictedUs().convertToDouble();
+    }
+  return std::max(0.0, us);
+}
+
 /// What the search for the budget found beside the plan itself.
 void reportChoice(ModuleOp module, const BudgetChoice &choice, CompileReport &report) {
   report.unconstrainedArenaBytes = choice.unconstrainedBytes;
@@ -98,6 +111,10 @@ void reportChoice(ModuleOp module, const BudgetChoice &choice, CompileReport &re
       report.decisions.push_back(line);
   if (!choice.note.empty())
     addNote(module, "recompute", choice.note);
+  for (const std::string &note : choice.notes) {
+    auto [topic, text] = StringRef(note).split(": ");
+    addNote(module, topic, text.str());
+  }
   int64_t runs = 1;
   double trainUs = 0;
   if (auto attr = module->getAttrOfType<IntegerAttr>("graph.accumulate"))
@@ -110,7 +127,8 @@ void reportChoice(ModuleOp module, const BudgetChoice &choice, CompileReport &re
   for (auto program : module.getOps<plan::ProgramOp>())
     if (program.getEntry() == "step" || program.getEntry() == "micro")
       program->setAttr(boundUsAttr, Builder(module).getF64FloatAttr(boundUs));
-  report.stepUsBound = report.stepUs - runs * std::max(0.0, trainUs - boundUs);
+  report.stepUsBound =
+      report.stepUs - runs * std::max(0.0, trainUs - boundUs) - updateWaitUs(module);
   report.gap = report.stepUs / report.stepUsBound - 1;
 }
 
@@ -169,7 +187,7 @@ void reportPlan(ModuleOp module, const BudgetChoice *choice, CompileReport &repo
     addNote(module, "memory", trainingLine(module));
   std::string categories;
   for (auto &[category, bytes] : report.arena)
-    if (bytes > 0)
+    if (bytes > 0 && category != "host")
       categories +=
           (categories.empty() ? "" : ", ") + category + " " + std::to_string(bytes);
   addNote(module, "arena",
@@ -189,7 +207,7 @@ Status checkBudget(const CompileReport &report, bool byRule) {
                      std::to_string(report.arenaBytes) + " bytes, filled by";
   const char *separator = " ";
   for (auto &[category, bytes] : report.arena)
-    if (bytes > 0) {
+    if (bytes > 0 && category != "host") {
       text += separator + category + " " + std::to_string(bytes);
       separator = ", ";
     }

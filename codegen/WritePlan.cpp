@@ -5,6 +5,7 @@
 #include "codegen/CompileReport.h"
 #include "codegen/StateFile.h"
 #include "passes/PlanLaunches.h"
+#include "passes/QueueVerifier.h"
 #include "passes/TensorFacts.h"
 #include "passes/lowering/ProgramBuilder.h"
 #include "runtime/Checksum.h"
@@ -128,8 +129,11 @@ private:
                     : state.getInit() == "fill" ? fbs::InitKind::fill
                                                 : fbs::InitKind::zeros;
       entry->fill = state.getFill().convertToDouble();
-      plan.state_bytes = std::max<uint64_t>(
-          plan.state_bytes, llvm::alignTo(entry->offset + entry->size, lineBytes));
+      if (state.isOnHost())
+        entry->space = fbs::Space::host_state;
+      uint64_t &bytes = state.isOnHost() ? plan.host_state_bytes : plan.state_bytes;
+      bytes = std::max<uint64_t>(bytes,
+                                 llvm::alignTo(entry->offset + entry->size, lineBytes));
       offsets[state.getSymName()] = entry->offset;
       plan.state.push_back(std::move(entry));
     }
@@ -154,12 +158,13 @@ private:
   Place placeOf(Value buffer) {
     plan::BufferRange range = plan::rangeOf(buffer);
     uint64_t offset = range.offset;
+    bool onHost = isOnHost(range.root);
     if (auto state = dyn_cast<plan::StateBufferOp>(range.root))
-      return {fbs::Space::state, offset + offsets.lookup(state.getSymbol()),
-              uint64_t(range.size)};
+      return {onHost ? fbs::Space::host_state : fbs::Space::state,
+              offset + offsets.lookup(state.getSymbol()), uint64_t(range.size)};
     auto owned = cast<plan::BufferOp>(range.root);
-    return {fbs::Space::step, offset + owned.getOffset().value_or(0),
-            uint64_t(range.size)};
+    return {onHost ? fbs::Space::host_step : fbs::Space::step,
+            offset + owned.getOffset().value_or(0), uint64_t(range.size)};
   }
 
   template <typename Port> std::unique_ptr<fbs::PortT> portOf(Port port) {
@@ -196,18 +201,46 @@ private:
     }
     for (plan::LaunchOp launch : launchesOf(program))
       entry->launches.push_back(launchOf(launch));
+    addCopies(program, *entry);
     for (auto buffer : body.getOps<plan::BufferOp>()) {
       auto info = std::make_unique<fbs::BufferInfoT>();
       info->name = buffer.getLabel().str();
       info->category = buffer.getCategory().str();
       info->offset = buffer.getOffset().value_or(0);
       info->size = buffer.getSize();
+      info->space = buffer.isOnHost() ? fbs::Space::host_step : fbs::Space::step;
+      info->offloaded = buffer.getOffloaded();
       info->run = runOf(buffer);
       info->first = static_cast<int64_t>(buffer.getFirst().value_or(0));
       info->last = static_cast<int64_t>(buffer.getLast().value_or(0));
       entry->buffers.push_back(std::move(info));
     }
     return entry;
+  }
+
+  /// Copies, and what the queues wait for.
+  void addCopies(plan::ProgramOp program, fbs::ProgramT &entry) {
+    entry.host_bytes = program.getHostBytes();
+    entry.host_bound_bytes = program.getHostBoundBytes();
+    plan.host_step_bytes = std::max(plan.host_step_bytes, entry.host_bytes);
+    SmallVector<QueuedCopy> copies = copiesOf(program);
+    for (QueuedCopy &copy : copies) {
+      auto added = std::make_unique<fbs::CopyT>();
+      Place from = placeOf(copy.op.getSource()), to = placeOf(copy.op.getTarget());
+      added->from_space = from.space, added->from_offset = from.offset;
+      added->to_space = to.space, added->to_offset = to.offset;
+      added->size = from.size;
+      added->wait_launches = copy.waitLaunches;
+      added->name = copy.op.getLabel().str();
+      added->predicted_us = copy.op.getPredictedUs().convertToDouble();
+      entry.copies.push_back(std::move(added));
+    }
+    for (auto [i, copy] : llvm::enumerate(copies)) {
+      if (copy.waitLaunches > 0)
+        entry.launches[copy.waitLaunches - 1]->signal = true;
+      if (copy.doneBy < int64_t(entry.launches.size()))
+        entry.launches[copy.doneBy]->wait_copies = i + 1;
+    }
   }
 
   static void addTensors(plan::ProgramOp program, fbs::ProgramT &entry) {

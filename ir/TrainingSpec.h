@@ -160,6 +160,8 @@ struct TrainingSpec {
   int64_t recomputeEvery = 2;
   std::vector<std::vector<std::string>> recomputeRegions; // patterns of each
   std::vector<std::string> keep; // globs: what is never run again
+  std::string offload = "none";  // none; auto: under a budget; host: moments always
+  double offloadThreshold = 1;   // share of the budget that offload brings a plan under
   std::vector<std::string> entries = {"step", "eval", "infer"};
   /// Recompute by a rule that does not look at the budget.
   bool hasFixedRecompute() const {

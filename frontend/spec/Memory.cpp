@@ -53,7 +53,14 @@ void Reader::readMemory(const YAML::Node &node) {
   readRegions(node);
   read(node, "keep", spec.keep, "a list of names");
   if (YAML::Node offload = node["offload"])
-    oneOf(offload, text(offload), {"none"}, {"auto", "host"}, "memory.offload");
+    if (oneOf(offload, text(offload), {"none", "auto", "host"}, {}, "memory.offload"))
+      spec.offload = text(offload);
+  if (YAML::Node threshold = node["offload_threshold"]) {
+    read(node, "offload_threshold", spec.offloadThreshold, "a share of the budget");
+    if (!(spec.offloadThreshold > 0 && spec.offloadThreshold <= 1))
+      error(threshold, "'memory.offload_threshold' is " + text(threshold) +
+                           ", expected a share of the budget above 0 and up to 1");
+  }
   if (YAML::Node order = node["order"])
     oneOf(order, text(order), {"auto"}, {}, "memory.order");
 }

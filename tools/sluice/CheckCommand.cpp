@@ -36,6 +36,8 @@ int runCheck(const std::string &path, Console &console) {
   console.result["reasons"] = reasons;
   console.result["state_bytes"] = (*plan)->memory().stateBytes;
   console.result["step_bytes"] = (*plan)->memory().stepBytes;
+  console.result["host_state_bytes"] = (*plan)->memory().hostStateBytes;
+  console.result["host_step_bytes"] = (*plan)->memory().hostStepBytes;
   if (!level) {
     console.message("error: " + level.status().message);
     console.finish();

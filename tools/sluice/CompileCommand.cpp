@@ -81,6 +81,8 @@ void fillJson(const CompileReport &report, Json &out) {
     out["arena"][category] = bytes;
   out["state_bytes"] = report.stateBytes;
   out["step_bytes"] = report.stepBytes;
+  out["host_state_bytes"] = report.hostStateBytes;
+  out["host_step_bytes"] = report.hostStepBytes;
   out["unconstrained_arena_bytes"] = report.unconstrainedArenaBytes;
   out["budget_bytes"] = report.budgetBytes ? Json(*report.budgetBytes) : Json();
   out["step_us"] = report.stepUs;
@@ -97,12 +99,15 @@ void printTable(const CompileReport &report, const std::string &path,
                 const Console &console) {
   std::vector<std::vector<std::string>> rows;
   for (auto &[category, bytes] : report.arena)
-    if (bytes > 0)
+    if (bytes > 0 && category != "host")
       rows.push_back({category, sizeText(static_cast<uint64_t>(bytes)),
                       std::to_string(bytes) + " B"});
   rows.push_back({"total (exact peak)",
                   sizeText(static_cast<uint64_t>(report.arenaBytes)),
                   std::to_string(report.arenaBytes) + " B"});
+  if (int64_t host = report.hostStateBytes + report.hostStepBytes; host > 0)
+    rows.push_back({"in the host's memory", sizeText(static_cast<uint64_t>(host)),
+                    std::to_string(host) + " B"});
   console.line("memory at the peak of a step");
   console.line(tableText(rows));
   console.line("predicted step " + microseconds(report.stepUs) + " in " +

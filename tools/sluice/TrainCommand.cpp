@@ -109,6 +109,9 @@ void report(const TrainArguments &arguments, const Session &session,
   out["arena_bytes"] = memory.stateBytes + memory.stepBytes;
   if (arguments.measure)
     out["arena_bytes_measured"] = memory.stateBytes + session.stepBytesTouched();
+  out["host_bytes"] = memory.hostStateBytes + memory.hostStepBytes;
+  if (arguments.measure)
+    out["host_bytes_measured"] = memory.hostStateBytes + session.hostStepBytesTouched();
   out["peak_rss_bytes"] = peakResidentBytes();
   out["anonymous_bytes"] = anonymousBytes();
   out["threads"] = session.threads();
