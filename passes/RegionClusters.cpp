@@ -1,9 +1,9 @@
 #include "passes/RegionClusters.h"
 
+#include "passes/BlockOrder.h"
+
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/SmallPtrSet.h"
-
-#include <queue>
 
 using namespace mlir;
 
@@ -312,7 +312,7 @@ bool RegionClusters::wouldCycle(Operation *op, const Cluster &cluster) const {
 void RegionClusters::outline() {
   for (auto &cluster : owned)
     outlineCluster(*cluster);
-  sortBlockByUses(block);
+  sortBlock(block);
 }
 
 void RegionClusters::outlineCluster(const Cluster &cluster) {
@@ -340,34 +340,6 @@ void RegionClusters::outlineCluster(const Cluster &cluster) {
   for (auto [inside, outside] : llvm::zip(domain->outputs, region.getOutputs()))
     inside.replaceUsesWithIf(
         outside, [&](OpOperand &use) { return use.getOwner()->getBlock() != &body; });
-}
-
-void sortBlockByUses(Block &block) {
-  SmallVector<Operation *> ops;
-  DenseMap<Operation *, int64_t> position, missing;
-  for (Operation &op : block.without_terminator()) {
-    position[&op] = ops.size();
-    ops.push_back(&op);
-  }
-  for (Operation *op : ops)
-    for (Value operand : op->getOperands())
-      if (Operation *producer = operand.getDefiningOp())
-        missing[op] += position.count(producer);
-  // Among what is ready the first in the old order.
-  std::priority_queue<int64_t, std::vector<int64_t>, std::greater<>> ready;
-  for (Operation *op : ops)
-    if (missing.lookup(op) == 0)
-      ready.push(position[op]);
-  while (!ready.empty()) {
-    Operation *op = ops[ready.top()];
-    ready.pop();
-    op->moveBefore(block.getTerminator());
-    for (Value result : op->getResults())
-      for (OpOperand &use : result.getUses())
-        if (auto found = position.find(use.getOwner());
-            found != position.end() && --missing[use.getOwner()] == 0)
-          ready.push(found->second);
-  }
 }
 
 } // namespace sluice

@@ -57,8 +57,4 @@ private:
   llvm::DenseMap<mlir::Operation *, int64_t> loneDepth; // of what is in no cluster
 };
 
-/// Moves the operations of a block, stably, so that every value is defined before it is
-/// used.
-void sortBlockByUses(mlir::Block &block);
-
 } // namespace sluice

@@ -1,11 +1,10 @@
 #include "passes/StateWrites.h"
 
+#include "passes/BlockOrder.h"
 #include "passes/RegionDomain.h"
 #include "passes/lowering/Lowerings.h"
 
 #include "llvm/ADT/SmallPtrSet.h"
-
-#include <queue>
 
 using namespace mlir;
 
@@ -30,7 +29,7 @@ public:
     for (auto write : llvm::make_early_inc_range(block.getOps<graph::WriteOp>()))
       place(write);
     copyResults();
-    sortBlock();
+    sortBlock(block, after);
     return std::move(targets);
   }
 
@@ -149,41 +148,10 @@ private:
           after[reader].push_back(root.getDefiningOp());
   }
 
-  /// Kahn's algorithm; among what is ready the first in the old order.
-  void sortBlock() {
-    DenseMap<Operation *, int64_t> position, missing;
-    SmallVector<Operation *> ops;
-    for (Operation &op : block.without_terminator()) {
-      position[&op] = ops.size();
-      ops.push_back(&op);
-    }
-    auto successors = [&](Operation *op) {
-      SmallVector<Operation *> list(op->getUsers());
-      list.append(after.lookup(op));
-      llvm::erase_if(list, [&](Operation *next) { return !position.count(next); });
-      return list;
-    };
-    for (Operation *op : ops)
-      for (Operation *next : successors(op))
-        ++missing[next];
-    std::priority_queue<int64_t, std::vector<int64_t>, std::greater<>> ready;
-    for (Operation *op : ops)
-      if (missing.lookup(op) == 0)
-        ready.push(position[op]);
-    while (!ready.empty()) {
-      Operation *op = ops[ready.top()];
-      ready.pop();
-      op->moveBefore(block.getTerminator());
-      for (Operation *next : successors(op))
-        if (--missing[next] == 0)
-          ready.push(position[next]);
-    }
-  }
-
   Block &block;
   OpBuilder builder;
   DenseMap<Attribute, SmallVector<Value>> reads;
-  DenseMap<Operation *, SmallVector<Operation *>> after; // op -> what must come later
+  OrderEdges after; // op -> what must come later
   StateTargets targets;
 };
 

@@ -52,6 +52,20 @@ std::pair<double, double> maximumAndSum(const HostTensor &x, const Lines &lines,
   return {largest, sum};
 }
 
+/// Each element from itself and from the two figures of its line.
+void evaluateLines(Evaluation &eval, int64_t axis,
+                   function_ref<double(double, double, double)> element) {
+  const HostTensor &x = eval.operand(0);
+  Lines lines(x, axis);
+  for (int64_t line = 0; line < lines.count(); ++line) {
+    auto [largest, sum] = maximumAndSum(x, lines, line);
+    for (int64_t j = 0; j < lines.size; ++j) {
+      int64_t at = lines.index(line, j);
+      eval.result(0).reals[at] = eval.round(element(x.reals[at], largest, sum));
+    }
+  }
+}
+
 } // namespace
 
 LogicalResult SoftmaxOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc,
@@ -62,16 +76,9 @@ LogicalResult SoftmaxOp::inferReturnTypes(MLIRContext *, std::optional<Location>
 }
 
 LogicalResult SoftmaxOp::evaluate(Evaluation &eval) {
-  const HostTensor &x = eval.operand(0);
-  Lines lines(x, getAxis());
-  for (int64_t line = 0; line < lines.count(); ++line) {
-    auto [largest, sum] = maximumAndSum(x, lines, line);
-    for (int64_t j = 0; j < lines.size; ++j) {
-      int64_t at = lines.index(line, j);
-      double y = largest == -infinity ? 0 : std::exp(x.reals[at] - largest) / sum;
-      eval.result(0).reals[at] = eval.round(y);
-    }
-  }
+  evaluateLines(eval, getAxis(), [](double x, double largest, double sum) {
+    return largest == -infinity ? 0 : std::exp(x - largest) / sum;
+  });
   return success();
 }
 
@@ -105,15 +112,9 @@ LogicalResult LogSoftmaxOp::inferReturnTypes(MLIRContext *, std::optional<Locati
 }
 
 LogicalResult LogSoftmaxOp::evaluate(Evaluation &eval) {
-  const HostTensor &x = eval.operand(0);
-  Lines lines(x, getAxis());
-  for (int64_t line = 0; line < lines.count(); ++line) {
-    auto [largest, sum] = maximumAndSum(x, lines, line);
-    for (int64_t j = 0; j < lines.size; ++j) {
-      int64_t at = lines.index(line, j);
-      eval.result(0).reals[at] = eval.round(x.reals[at] - largest - std::log(sum));
-    }
-  }
+  evaluateLines(eval, getAxis(), [](double x, double largest, double sum) {
+    return x - largest - std::log(sum);
+  });
   return success();
 }
 

@@ -1,6 +1,7 @@
 // Strided copies and fills.
 
 #include "kernels/MoveParams.h"
+#include "kernels/cpu/ElementSize.h"
 #include "kernels/cpu/Kernels.h"
 #include "kernels/cpu/Transpose.h"
 
@@ -87,38 +88,17 @@ void fillUnits(const FillParams &p, T *out, int64_t begin, int64_t end) {
 void copyStrided(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
                  int64_t) {
   auto p = readParams<CopyParams>(params);
-  auto run = [&]<typename T>(T) {
+  bySize(p.elementBytes, [&]<typename T>(T) {
     copyUnits(p, static_cast<const T *>(buffers[0]), static_cast<T *>(buffers[1]), begin,
               end);
-  };
-  switch (p.elementBytes) {
-  case 1:
-    return run(uint8_t{});
-  case 2:
-    return run(uint16_t{});
-  case 4:
-    return run(uint32_t{});
-  default:
-    return run(uint64_t{});
-  }
+  });
 }
 
 void fillElements(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
                   int64_t) {
   auto p = readParams<FillParams>(params);
-  auto run = [&]<typename T>(T) {
-    fillUnits(p, static_cast<T *>(buffers[0]), begin, end);
-  };
-  switch (p.elementBytes) {
-  case 1:
-    return run(uint8_t{});
-  case 2:
-    return run(uint16_t{});
-  case 4:
-    return run(uint32_t{});
-  default:
-    return run(uint64_t{});
-  }
+  bySize(p.elementBytes,
+         [&]<typename T>(T) { fillUnits(p, static_cast<T *>(buffers[0]), begin, end); });
 }
 
 } // namespace sluice::SLUICE_LEVEL

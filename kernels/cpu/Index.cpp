@@ -1,6 +1,7 @@
 // Gathers and scatters. Indices are data: each is checked before it is used.
 
 #include "kernels/MoveParams.h"
+#include "kernels/cpu/ElementSize.h"
 #include "kernels/cpu/Kernels.h"
 #include "kernels/cpu/Vector.h"
 
@@ -104,19 +105,6 @@ void scatterLines(const ScatterElementsParams &p, const Indices &indices,
   }
 }
 
-template <typename Body> SLUICE_INLINE void bySize(int64_t elementBytes, Body body) {
-  switch (elementBytes) {
-  case 1:
-    return body(uint8_t{});
-  case 2:
-    return body(uint16_t{});
-  case 4:
-    return body(uint32_t{});
-  default:
-    return body(uint64_t{});
-  }
-}
-
 } // namespace
 
 void gather(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
@@ -182,7 +170,7 @@ void scatterElements(void *const *buffers, const int64_t *params, int64_t begin,
   Indices indices{buffers[0], p.indexBytes, p.axisSize};
   bySize(p.elementBytes, [&]<typename T>(T) {
     scatterLines<Replace>(p, indices, static_cast<const T *>(buffers[1]),
-                        static_cast<T *>(buffers[2]), begin, end);
+                          static_cast<T *>(buffers[2]), begin, end);
   });
 }
 
