@@ -22,10 +22,14 @@ Error refuse(const Twine &message) {
 Error writeFile(StringRef path, StringRef bytes) {
   std::error_code code;
   raw_fd_ostream stream(path, code);
-  stream << bytes;
-  stream.close();
-  return code || stream.has_error() ? refuse("cannot write '" + path + "'")
-                                    : Error::success();
+  if (!code) {
+    stream << bytes;
+    stream.close();
+    code = stream.error();
+    stream.clear_error(); // or the stream's end would end the process
+  }
+  return code ? refuse("cannot write '" + path + "': " + code.message())
+              : Error::success();
 }
 
 /// The loader maps the image and uses it as it is.

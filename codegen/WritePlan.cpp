@@ -429,10 +429,13 @@ Status writePlan(ModuleOp module, const PlanCode &code, const PlanOrigin &origin
   for (const KernelImage &image : code.images)
     segments.emplace_back(reinterpret_cast<const uint8_t *>(image.bytes.data()),
                           image.bytes.size());
-  // The state first: a plan is never there without it.
-  if (Status status = writeInitialState(module, weightsPathOf(path)); !status.ok())
-    return status;
-  return writePlanFile(path, {builder.GetBufferPointer(), builder.GetSize()}, segments);
+  AtomicFile file(path);
+  Status status =
+      stagePlanFile(file, {builder.GetBufferPointer(), builder.GetSize()}, segments);
+  // The state goes in place first, when both can: a plan is never there without it.
+  if (status.ok())
+    status = writeInitialState(module, weightsPathOf(path));
+  return status.ok() ? file.commit() : status;
 }
 
 } // namespace sluice

@@ -1,6 +1,7 @@
 #include "frontend/SpecReader.h"
 #include "frontend/spec/Reader.h"
 
+#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <sstream>
@@ -103,7 +104,7 @@ SpecResult readSpec(const std::string &path, const std::vector<std::string> &ove
   try {
     if (!path.empty()) {
       std::ifstream in(path);
-      if (!in)
+      if (!in || std::filesystem::is_directory(path))
         return {
             std::nullopt, {"cannot read the spec '" + path + "': check the path"}, {}};
       std::stringstream bytes;

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace sluice {
@@ -25,6 +26,11 @@ Status AtomicFile::problem(const char *what) const {
 }
 
 Status AtomicFile::open() {
+  struct stat there;
+  if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
+    return Status::refused("'" + path +
+                           "' is no regular file, and would be replaced by one; name "
+                           "another path");
   temporary = path + ".tmp-" + std::to_string(getpid());
   observe("open");
   file = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -78,10 +84,14 @@ static void syncFolder(const std::string &path) {
   ::close(handle);
 }
 
-Status AtomicFile::commit() {
+Status AtomicFile::flush() {
   observe("fsync");
-  if (::fsync(file) != 0)
-    return problem("write");
+  return ::fsync(file) == 0 ? Status::success() : problem("write");
+}
+
+Status AtomicFile::commit() {
+  if (Status status = flush(); !status.ok())
+    return status;
   observe("rename");
   if (::rename(temporary.c_str(), path.c_str()) != 0)
     return problem("replace");

@@ -29,6 +29,8 @@ public:
   Status pad(size_t alignment);
   /// Overwrites bytes written before.
   Status overwrite(size_t offset, const void *data, size_t size);
+  /// What is written reaches the disk, still under the temporary name.
+  Status flush();
   Status commit();
 
   size_t bytesWritten() const { return position; }

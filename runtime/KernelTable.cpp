@@ -37,7 +37,12 @@ Result<FeatureLevel> chooseLevel(const Plan &plan, std::optional<FeatureLevel> f
     return explainMissing(FeatureLevel::V3);
   if (imageFor(plan, FeatureLevel::V4))
     return explainMissing(FeatureLevel::V4);
-  return Status::cannotRunHere("the plan has code for no level this runtime knows");
+  std::string levels;
+  for (const fbs::CodeImage *image : *plan.raw().images())
+    levels += (levels.empty() ? "" : ", ") + std::string(viewOf(image->level()));
+  return Status::cannotRunHere("the plan has code for " + levels +
+                               ", this runtime runs x86-64-v3 and x86-64-v4; compile it "
+                               "with the version of sluice that runs it");
 }
 
 /// What the catalogue says the stage touches, against what its operands can reach.

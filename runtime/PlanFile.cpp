@@ -77,18 +77,22 @@ buildPlanFile(std::span<const uint8_t> flatBuffer,
   return file;
 }
 
-Status writePlanFile(const std::string &path, std::span<const uint8_t> flatBuffer,
+Status stagePlanFile(AtomicFile &file, std::span<const uint8_t> flatBuffer,
                      std::span<const std::span<const uint8_t>> segments) {
   Result<std::vector<uint8_t>> content = buildPlanFile(flatBuffer, segments);
   if (!content)
     return content.status();
-  AtomicFile file(path);
   Status status = file.open();
   if (status.ok())
     status = file.write(content->data(), content->size());
-  if (status.ok())
-    status = file.commit();
-  return status;
+  return status.ok() ? file.flush() : status;
+}
+
+Status writePlanFile(const std::string &path, std::span<const uint8_t> flatBuffer,
+                     std::span<const std::span<const uint8_t>> segments) {
+  AtomicFile file(path);
+  Status status = stagePlanFile(file, flatBuffer, segments);
+  return status.ok() ? file.commit() : status;
 }
 
 Result<std::span<const uint8_t>> planFlatBuffer(std::span<const uint8_t> file,

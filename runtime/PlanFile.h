@@ -11,6 +11,7 @@
 //
 // A segment is named inside the FlatBuffer by (offset from the start of the file, size).
 
+#include "runtime/AtomicFile.h"
 #include "runtime/Status.h"
 
 #include <cstdint>
@@ -30,6 +31,10 @@ constexpr size_t planPageBytes = 4096;
 /// segments[i].size(). The offsets are filled in here, so each image needs an `offset`
 /// field to fill: set it to anything but 0 (fields of value 0 are not stored).
 Status writePlanFile(const std::string &path, std::span<const uint8_t> flatBuffer,
+                     std::span<const std::span<const uint8_t>> segments);
+
+/// All of it but the last step: `file.commit()` puts it in place.
+Status stagePlanFile(AtomicFile &file, std::span<const uint8_t> flatBuffer,
                      std::span<const std::span<const uint8_t>> segments);
 
 /// The same file in memory.

@@ -1,4 +1,5 @@
 """The command line as a user meets it: results, promises about bits and memory, and what is wrong said well."""
+import os
 import pathlib
 import resource
 import struct
@@ -15,6 +16,11 @@ CNN = ROOT / "tests" / "models" / "small-cnn.onnx"
 DECODER = ROOT / "tests" / "models" / "small-decoder.onnx"
 FASHION = ROOT / "examples" / "fashion-mnist" / "fashion-cnn.onnx"
 LOSS = "loss: {kind: cross_entropy, logits: logits, labels: labels}\n"
+
+
+def small_files():
+    """Files may not grow beyond 20,000 bytes: writing fails as on a full disk (SIGXFSZ stays ignored)."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
 
 
 class WithData(SluiceTest):
@@ -301,6 +307,45 @@ class BadInput(WithData):
         cut.write_bytes(plan.read_bytes()[:-100])
         self.refuse("check", cut, code=5, says=["cut.plan"])
 
+    def test_data_of_the_wrong_type(self):
+        plan, _ = self.compile(CNN, LOSS)
+        halves = self.npy("halves", self.labels + 0.5)
+        self.refuse("train", plan, *self.data[:2], "--data", f"labels=npy:{halves}", "--steps", 1, code=5, says=["halves.npy", "labels", "i64"])
+        words = self.npy("words", np.array(["nine"] * 40))
+        self.refuse("train", plan, *self.data[:2], "--data", f"labels=npy:{words}", "--steps", 1, says=["words.npy", "U4", "numbers"])
+        self.refuse("train", CNN, *self.data, "--steps", 1, says=["small-cnn.onnx", "is no plan"])
+        self.refuse("compile", plan, "--spec", self.spec(LOSS), "-o", self.dir / "o.plan", says=["model.plan", "not an ONNX model"])
+        self.refuse("compile", CNN, "--spec", self.dir, "-o", self.dir / "o.plan", says=["cannot read the spec"])
+
+    def test_a_plan_for_other_processors(self):
+        plan, _ = self.compile(CNN, LOSS)
+        raw = bytearray(plan.read_bytes().replace(b"x86-64-v3", b"x86-64-v8").replace(b"x86-64-v4", b"x86-64-v9"))
+        checksum = 0xCBF29CE484222325  # FNV-1a of what is behind the header, as runtime/PlanFile.h says
+        for byte in raw[32:]:
+            checksum = (checksum ^ byte) * 0x100000001B3 & (2**64 - 1)
+        raw[24:32] = struct.pack("<Q", checksum)
+        plan.write_bytes(raw)
+        report, errors = self.run_sluice("check", plan, code=4)
+        self.assertFalse(report["ok"])
+        for text in (errors, report["reasons"][0]):
+            self.assertIn("code for x86-64-v8, x86-64-v9, this runtime runs x86-64-v3 and x86-64-v4", text)
+        self.refuse("train", plan, *self.data, "--steps", 1, code=4, says=["x86-64-v9"])
+
+    def test_what_is_no_file_is_not_replaced(self):
+        pipe = self.dir / "pipe"
+        os.mkfifo(pipe)
+        self.refuse("compile", CNN, "--spec", self.spec(LOSS), "-o", pipe, says=["pipe", "is no regular file"])
+        self.assertTrue(pipe.is_fifo())
+
+    def test_a_full_disk_keeps_the_old_plan(self):
+        plan, _ = self.compile(CNN, LOSS)
+        before = {path.name: path.read_bytes() for path in self.dir.iterdir()}
+        command = [SLUICE, "compile", CNN, "--spec", self.dir / "model.yaml", "--set", "seed=3", "-o", plan]
+        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=small_files, restore_signals=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("File too large", done.stderr)
+        self.assertEqual(before, {path.name: path.read_bytes() for path in self.dir.iterdir()})
+
     def test_usage(self):
         self.assertEqual(subprocess.run([SLUICE, "trai"], capture_output=True).returncode, 2)
         self.assertEqual(subprocess.run([SLUICE], capture_output=True).returncode, 2)
@@ -311,11 +356,7 @@ class BadInput(WithData):
         self.final_state(plan, "run", steps=1)
         before = newest_checkpoint(self.dir / "run").read_bytes()
         command = [SLUICE, "train", plan, *self.data, "--steps", "3", "--checkpoint", self.dir / "run", "--resume"]
-        def limit():
-            # Files may not grow beyond 20,000 bytes: writing fails as on a full disk (SIGXFSZ stays ignored).
-            resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
-
-        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit, restore_signals=False)
+        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=small_files, restore_signals=False)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("run", done.stderr)
         self.assertEqual(before, newest_checkpoint(self.dir / "run").read_bytes())

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 namespace sluice::test {
 
@@ -42,6 +43,19 @@ TEST(Safetensors, WhatIsWrittenIsRead) {
   EXPECT_EQ(std::memcmp(file->data(*entry).data(), a, 24), 0);
   ASSERT_NE(file->find("b \"quoted\"\n"), nullptr);
   EXPECT_EQ(file->find("empty")->bytes, 0u);
+}
+
+TEST(Safetensors, WhatIsNoFileIsNotReplaced) {
+  TemporaryFolder folder;
+  std::string path = folder.path + "/pipe";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  Status status = writeSafetensors(path, {}, {});
+  EXPECT_EQ(status.code, StatusCode::refused);
+  EXPECT_NE(status.message.find("is no regular file"), std::string::npos)
+      << status.message;
+  struct stat there;
+  ASSERT_EQ(stat(path.c_str(), &there), 0);
+  EXPECT_TRUE(S_ISFIFO(there.st_mode));
 }
 
 TEST(Safetensors, OneChangedBitIsNoticed) {

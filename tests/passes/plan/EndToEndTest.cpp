@@ -149,6 +149,33 @@ TEST(EndToEnd, AccumulatesMicroBatches) {
   expectTrainsLikeInterpreter(models::mlp, spec, 4);
 }
 
+/// Case M6: reservations and buffers of no bytes.
+TEST(EndToEnd, RunsWithoutAByte) {
+  PlanFolder folder;
+  CompileOptions options = optionsFor({}, folder.file("m.plan"));
+  options.spec.entries = {"infer"};
+  options.spec.threads = 2;
+  Compiled compiled = compileText(R"(
+func.func @forward(%x: tensor<2x0x8xf32> {graph.name = "x"}) -> (tensor<2x0x8xf32> {graph.name = "y"}) {
+  %0 = graph.relu %x : (tensor<2x0x8xf32>) -> tensor<2x0x8xf32>
+  return %0 : tensor<2x0x8xf32>
+})",
+                                  options);
+  ASSERT_TRUE(compiled.status.ok()) << compiled.status.message;
+  EXPECT_EQ(compiled.report.arenaBytes, 0);
+  Running running(folder.file("m.plan"), 2);
+  ASSERT_TRUE(running.session);
+  float nothing = 0;
+  Batch batch;
+  batch.data = {&nothing};
+  batch.count = 2;
+  Status status = running.session->infer(batch);
+  ASSERT_TRUE(status.ok()) << status.message;
+  auto y = running.session->output("y");
+  ASSERT_TRUE(y.ok()) << y.status().message;
+  EXPECT_EQ(y->bytes, 0u);
+}
+
 /// State after a few steps of a plan compiled with `fuse`, run by `threads`.
 std::map<std::string, std::string> trainedBits(const std::string &model, bool fuse,
                                                int threads, FeatureLevel level) {

@@ -199,6 +199,22 @@ TEST(Accumulation, OfAPartialWindowIsNeitherHalvedNorLost) {
   }
 }
 
+TEST(Accumulation, OfAParameterNamedCountKeepsTheTwoApart) {
+  std::string model = models::line;
+  for (size_t at; (at = model.find("param/w")) != std::string::npos;)
+    model.replace(at, 7, "param/count");
+  TrainingSpec spec = descent("mse");
+  spec.accumulate = 2;
+  Trained trained(model, spec);
+  ASSERT_TRUE(trained.good) << trained.errors;
+  for (int i = 0; i < 2; ++i) {
+    trained.set("control/valid", 1);
+    trained.run("micro", lineBatch({1, 1, 1}, {double(i), 77, 77}));
+  }
+  trained.run("update"); // the mean of the gradients 2 (2 - 0) and 2 (2 - 1)
+  EXPECT_NEAR(2 - trained.at("param/count").reals[0], 3, 1e-12);
+}
+
 TEST(Accumulation, EqualsOneLargeBatch) {
   TrainingSpec spec = descent("cross_entropy");
   Trained whole(models::mlp, spec);
