@@ -3,9 +3,11 @@
 #include "codegen/RunStage.h"
 #include "ir/graph/Graph.h"
 #include "ir/plan/Plan.h"
+#include "passes/MeasureStep.h"
 #include "passes/Pipeline.h"
 #include "passes/StepProblem.h"
 #include "passes/planning/Frontier.h"
+#include "passes/planning/RecomputeFloor.h"
 
 #include "mlir/IR/OwningOpRef.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -73,74 +75,128 @@ private:
     return status;
   }
 
-  /// The plan of a member of the frontier, really ordered and placed. Other entries are
-  /// as they are without it.
-  Status tryMember(const RecomputeSolution &solution, PlanSize &size) {
+  /// A member of the frontier: what is known of its plan, and then its plan.
+  struct Candidate {
+    size_t member;
+    double leastUs;     // no plan of its runs is predicted faster
+    int64_t leastBytes; // of the training entry, in any order
+    std::optional<PlanSize> size = {};
+  };
+
+  Status search() {
+    OwningOpRef<ModuleOp> scratch = trainingOnly();
+    StepProblem step(trainingEntry(*scratch), options.spec.keep);
+    if (std::string wrong = step.keepError(); !wrong.empty())
+      return Status::refused(wrong);
+    if (failed(measureStep(step, *scratch, options.fuse)))
+      return Status::failed("the training step cannot be measured");
+    Frontier frontier = Frontier::build(step.problem);
+    if (!frontier.error().empty())
+      return Status::failed("the step has no recompute plans: " + frontier.error());
+    std::vector<Candidate> candidates = candidatesOf(frontier, step.problem);
+    Candidate *best = nullptr;
+    if (Status status = findFastest(frontier, candidates, best); !status.ok())
+      return status;
+    if (best)
+      return take(frontier, *best, step);
+    if (Status status = findSmallest(frontier, candidates, best); !status.ok())
+      return status;
+    // The plan that runs nothing again may be the smallest there is.
+    if (!best || best->size->arenaBytes() >= unconstrained.arenaBytes())
+      return Status::success();
+    return take(frontier, *best, step);
+  }
+
+  OwningOpRef<ModuleOp> trainingOnly() {
     OwningOpRef<ModuleOp> clone = module.clone();
     func::FuncOp entry = trainingEntry(*clone);
     for (auto other : llvm::make_early_inc_range(clone->getOps<func::FuncOp>()))
       if (other != entry)
         other.erase();
-    StepProblem(entry, options.spec.keep).apply(solution);
-    Status status = planned(*clone, size);
-    size.stateBytes = unconstrained.stateBytes;
-    size.otherBytes = unconstrained.otherBytes;
-    return status;
+    return clone;
   }
 
-  Status search() {
-    OwningOpRef<ModuleOp> scratch = module.clone();
-    StepProblem step(trainingEntry(*scratch), options.spec.keep);
-    if (std::string wrong = step.keepError(); !wrong.empty())
-      return Status::refused(wrong);
-    Frontier frontier = Frontier::build(step.problem);
-    if (!frontier.error().empty())
-      return Status::failed("the step has no recompute plans: " + frontier.error());
-    size_t best = 0;
-    PlanSize bestSize;
-    for (size_t member : candidates(frontier.members().size())) {
-      PlanSize size;
-      Status status = tryMember(frontier.plan(member), size);
-      if (!status.ok())
-        return status;
-      if (bestSize.trainBytes == 0 || isBetter(size, bestSize))
-        best = member, bestSize = size;
+  /// Members that run something again, the same for every budget, fastest first.
+  std::vector<Candidate> candidatesOf(const Frontier &frontier,
+                                      const RecomputeProblem &problem) const {
+    constexpr size_t most = 128;
+    std::vector<Candidate> list;
+    size_t count = frontier.members().size(), taken = std::min(most, count);
+    for (size_t i = taken; i-- > 0;) {
+      size_t member = taken == 1 ? 0 : i * (count - 1) / (taken - 1);
+      RecomputeSolution solution = frontier.plan(member);
+      if (solution.schedule.size() > problem.ops.size())
+        list.push_back({member, unconstrained.trainUs + solution.timeUs - solution.onceUs,
+                        leastBytesInAnyOrder(problem, solution)});
     }
-    // The plan that runs nothing again may be the smallest there is.
-    if (bestSize.arenaBytes() > *options.spec.budgetBytes &&
-        unconstrained.arenaBytes() <= bestSize.arenaBytes())
-      return Status::success();
-    return take(frontier, best, bestSize, step);
-  }
-
-  /// Enough members, the same for every budget, from the largest to the smallest.
-  static std::vector<size_t> candidates(size_t count) {
-    constexpr size_t most = 64;
-    std::vector<size_t> list;
-    size_t taken = std::min(most, count);
-    for (size_t i = taken; i-- > 0;)
-      list.push_back(taken == 1 ? 0 : i * (count - 1) / (taken - 1));
+    llvm::sort(list, [](const Candidate &a, const Candidate &b) {
+      return std::pair(a.leastUs, a.member) < std::pair(b.leastUs, b.member);
+    });
     return list;
   }
 
-  /// Of two that fit the faster one, else the smaller one.
-  bool isBetter(const PlanSize &a, const PlanSize &b) const {
-    int64_t budget = *options.spec.budgetBytes;
-    bool fitsA = a.arenaBytes() <= budget, fitsB = b.arenaBytes() <= budget;
-    if (fitsA != fitsB)
-      return fitsA;
-    if (fitsA)
-      return std::pair(a.trainUs, a.trainBytes) < std::pair(b.trainUs, b.trainBytes);
-    return std::pair(a.arenaBytes(), a.trainUs) < std::pair(b.arenaBytes(), b.trainUs);
+  /// The plan of a member, really ordered and placed. Other entries are as they are
+  /// without it.
+  Status plan(const Frontier &frontier, Candidate &candidate) {
+    if (candidate.size)
+      return Status::success();
+    OwningOpRef<ModuleOp> clone = trainingOnly();
+    StepProblem(trainingEntry(*clone), options.spec.keep)
+        .apply(frontier.plan(candidate.member));
+    PlanSize size;
+    Status status = planned(*clone, size);
+    size.stateBytes = unconstrained.stateBytes;
+    size.otherBytes = unconstrained.otherBytes;
+    candidate.size = size;
+    return status;
   }
 
-  Status take(const Frontier &frontier, size_t member, const PlanSize &size,
+  /// The plan that is predicted fastest of those that fit; none of the candidates that
+  /// are passed over could be it.
+  Status findFastest(const Frontier &frontier, std::vector<Candidate> &candidates,
+                     Candidate *&best) {
+    int64_t budget = *options.spec.budgetBytes;
+    int64_t room = budget - unconstrained.stateBytes;
+    for (Candidate &candidate : candidates) {
+      if (best && candidate.leastUs > best->size->trainUs)
+        break;
+      if (candidate.leastBytes > room || unconstrained.otherBytes > room)
+        continue;
+      if (Status status = plan(frontier, candidate); !status.ok())
+        return status;
+      const PlanSize &size = *candidate.size;
+      // More memory is never predicted slower: where all fits, nothing runs again.
+      if (size.arenaBytes() <= budget && size.trainUs >= unconstrained.trainUs &&
+          (!best || std::pair(size.trainUs, size.trainBytes) <
+                        std::pair(best->size->trainUs, best->size->trainBytes)))
+        best = &candidate;
+    }
+    return Status::success();
+  }
+
+  Status findSmallest(const Frontier &frontier, std::vector<Candidate> &candidates,
+                      Candidate *&best) {
+    for (Candidate &candidate : llvm::reverse(candidates)) {
+      if (best && candidate.leastBytes >= best->size->trainBytes)
+        continue;
+      if (Status status = plan(frontier, candidate); !status.ok())
+        return status;
+      const PlanSize &size = *candidate.size;
+      if (size.trainUs >= unconstrained.trainUs &&
+          (!best || size.trainBytes < best->size->trainBytes))
+        best = &candidate;
+    }
+    return Status::success();
+  }
+
+  Status take(const Frontier &frontier, const Candidate &candidate,
               const StepProblem &step) {
-    RecomputeSolution solution = frontier.plan(member);
+    const PlanSize &size = *candidate.size;
+    RecomputeSolution solution = frontier.plan(candidate.member);
     if (std::string wrong = checkSchedule(step.problem, solution); !wrong.empty())
       return Status::failed("the recompute plan is wrong: " + wrong);
     int64_t budget =
-        std::max(*options.spec.budgetBytes - size.stateBytes, solution.peakBytes);
+        std::max(*options.spec.budgetBytes - size.stateBytes, size.trainBytes);
     RecomputeCertificate proof = frontier.certificate(budget);
     if (std::string wrong = checkCertificate(step.problem, proof); !wrong.empty())
       return Status::failed("the certificate of the recompute plan is wrong: " + wrong);

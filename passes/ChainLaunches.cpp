@@ -10,6 +10,8 @@
 
 #include "kernels/Params.h"
 
+#include "llvm/ADT/DenseSet.h"
+
 using namespace mlir;
 
 namespace sluice {
@@ -107,10 +109,26 @@ private:
     if (!consumer || !producer)
       return false;
     Value rows = onlyStage(launches[first]).getOuts()[0];
-    if (!readsRows(consumer, rows, producer->rows) || !independent(first, second, rows))
+    if (!readsRows(consumer, rows, producer->rows) ||
+        !independent(first, second, rows) || !mayFollow(first, second))
       return false;
     join(first, second, *producer);
     return true;
+  }
+
+  /// Clones are chained as the first runs were, so that the costs which recompute was
+  /// planned with hold: then a clone makes no other launch cheaper.
+  bool mayFollow(size_t first, size_t second) {
+    auto from = launches[first]->getAttrOfType<DenseI64ArrayAttr>(runAttr);
+    auto to = launches[second]->getAttrOfType<DenseI64ArrayAttr>(runAttr);
+    if (!from || !to)
+      return true;
+    std::pair<int64_t, int64_t> pair{from[0], to[0]};
+    if (from[1] == 0 && to[1] == 0)
+      chainedRuns.insert(pair);
+    else if (from[1] == 0 || to[1] == 0)
+      return false;
+    return chainedRuns.contains(pair);
   }
 
   /// Each unit of the consumer is a row, and all it reads of `rows` is that row.
@@ -169,6 +187,8 @@ private:
     to.setUnits(producer.rows / producer.unitRows);
     to.setChunk(producer.chunk);
     to.setFlops(from.getFlops() + to.getFlops());
+    if (Attribute run = from->getAttr(runAttr))
+      to->setAttr(chainedRunAttr, run);
     // The rows are read again from the cache only.
     double rowBytes = plan::rangeOf(stage.getOuts()[0]).size;
     to.setBytes(APFloat(from.getBytes().convertToDouble() +
@@ -185,6 +205,7 @@ private:
   SmallVector<plan::LaunchOp> launches;
   std::vector<SmallVector<LaunchAccess>> accesses;
   SymbolTable &symbols;
+  llvm::DenseSet<std::pair<int64_t, int64_t>> chainedRuns; // first runs, by operation
 };
 
 struct ChainLaunches : impl::ChainLaunchesBase<ChainLaunches> {

@@ -328,6 +328,8 @@ bool sluice::canUpdateInPlace(const RegionDomain &domain, Value input, Value out
 }
 
 bool sluice::canUpdateInPlace(graph::RegionOp region, unsigned input, unsigned output) {
+  if (region.getInputs()[input].getType() != region.getResult(output).getType())
+    return false;
   FailureOr<RegionDomain> domain = analyseRegion(region);
   if (failed(domain))
     return false;

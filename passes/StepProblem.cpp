@@ -3,7 +3,9 @@
 #include "passes/EntryFunctions.h"
 #include "passes/LaunchCosts.h"
 #include "passes/NamePatterns.h"
+#include "passes/PlanLaunches.h"
 #include "passes/RegionDomain.h"
+#include "passes/RegionResults.h"
 #include "passes/TensorFacts.h"
 #include "passes/lowering/Lowerings.h"
 
@@ -39,27 +41,6 @@ bool isView(Operation *op) {
 }
 
 bool lies(Operation *op) { return isa<graph::ReadOp, graph::ConstantOp>(op); }
-
-/// The inputs of an operation that a result depends on; of a region only some.
-SmallVector<Value> sourcesOf(OpResult result) {
-  auto region = dyn_cast<graph::RegionOp>(result.getOwner());
-  if (!region)
-    return llvm::to_vector(result.getOwner()->getOperands());
-  SmallVector<Value> sources;
-  llvm::SmallPtrSet<Value, 16> seen;
-  Operation *yield = region.getBody().front().getTerminator();
-  SmallVector<Value> open{yield->getOperand(result.getResultNumber())};
-  while (!open.empty()) {
-    Value value = open.pop_back_val();
-    if (!seen.insert(value).second)
-      continue;
-    if (auto argument = dyn_cast<BlockArgument>(value))
-      sources.push_back(region.getInputs()[argument.getArgNumber()]);
-    else
-      llvm::append_range(open, value.getDefiningOp()->getOperands());
-  }
-  return sources;
-}
 
 /// What the loss depends on. A region may compute a part of the loss beside gradients; it
 /// is none, since it has to wait for them.
@@ -102,45 +83,6 @@ bool leadsToStateOnly(Operation *op) {
         open.push_back(user);
   }
   return reached.size() <= few;
-}
-
-/// The clone without results that nothing reads, where that is a kernel too.
-void dropUnusedResults(graph::RegionOp region) {
-  SmallVector<unsigned> used;
-  for (OpResult result : region->getResults())
-    if (!result.use_empty())
-      used.push_back(result.getResultNumber());
-  if (used.size() == region.getNumResults())
-    return;
-  OpBuilder builder(region);
-  auto copy = cast<graph::RegionOp>(builder.clone(*region));
-  SmallVector<Type> types;
-  for (unsigned i : used)
-    types.push_back(region.getResult(i).getType());
-  auto smaller = builder.create<graph::RegionOp>(region.getLoc(), types, copy.getInputs(),
-                                                 region.getKernelAttr());
-  smaller->setDiscardableAttrs(region->getDiscardableAttrDictionary());
-  smaller.getBody().takeBody(copy.getBody());
-  copy.erase();
-  Block &body = smaller.getBody().front();
-  Operation *yield = body.getTerminator();
-  SmallVector<Value> yielded;
-  for (unsigned i : used)
-    yielded.push_back(yield->getOperand(i));
-  yield->setOperands(yielded);
-  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body)))
-    if (isOpTriviallyDead(&op))
-      op.erase();
-  for (unsigned i = body.getNumArguments(); i-- > 0;)
-    if (body.getArgument(i).use_empty())
-      body.eraseArgument(i), smaller->eraseOperand(i);
-  if (failed(analyseRegion(smaller))) {
-    smaller.erase();
-    return;
-  }
-  for (auto [i, result] : llvm::zip_equal(used, smaller->getResults()))
-    region.getResult(i).replaceAllUsesWith(result);
-  region.erase();
 }
 
 } // namespace
@@ -233,6 +175,11 @@ std::vector<Operation *> StepProblem::forwardFirst(Block &block) {
     if (!placed.contains(op))
       place(op);
   return order;
+}
+
+int32_t StepProblem::indexOf(Value value) const {
+  auto known = indices.find(rootOf(value));
+  return known == indices.end() ? -1 : known->second;
 }
 
 int32_t StepProblem::valueOf(Value root) {
@@ -374,6 +321,7 @@ void StepProblem::runAgain(int32_t op) {
   OpBuilder builder(returnOf(entry));
   Operation *clone = builder.clone(*ops[op]);
   clone->setAttr(recomputeAttr, builder.getI64IntegerAttr(++clones[op]));
+  clone->setAttr(runAttr, builder.getDenseI64ArrayAttr({op, clones[op]}));
   clone->setOperands(inputs);
   for (auto [first, again] : llvm::zip_equal(ops[op]->getResults(), clone->getResults()))
     latest[first] = again;
@@ -382,6 +330,8 @@ void StepProblem::runAgain(int32_t op) {
 }
 
 void StepProblem::apply(const RecomputeSolution &solution) {
+  for (auto [i, op] : llvm::enumerate(ops))
+    op->setAttr(runAttr, DenseI64ArrayAttr::get(op->getContext(), {int64_t(i), 0}));
   for (const Execution &execution : solution.schedule)
     execution.again ? runAgain(execution.op) : runFirst(execution.op);
   for (OpOperand &operand : returnOf(entry)->getOpOperands())

@@ -30,6 +30,8 @@ public:
   llvm::ArrayRef<mlir::Operation *> operations() const { return ops; }
   /// True for what only renames bytes, and is no operation of the problem.
   bool isRenaming(mlir::Operation *op) const { return views.contains(op); }
+  /// Of the value whose bytes `value` reads; -1 if it is none of the problem.
+  int32_t indexOf(mlir::Value value) const;
   /// The value whose bytes are read.
   mlir::Value rootOf(mlir::Value value) const;
 

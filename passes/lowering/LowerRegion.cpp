@@ -46,10 +46,11 @@ LogicalResult lowerRegion(graph::RegionOp op, ProgramBuilder &builder) {
     stage.ins.push_back(builder.bufferOf(input));
   for (Value output : op.getOutputs())
     stage.outs.push_back(builder.destination(output));
-  for (unsigned in = 0; in < stage.ins.size(); ++in)
-    for (unsigned out = 0; out < stage.outs.size(); ++out)
-      if (canUpdateInPlace(op, in, out))
-        stage.inPlace.append({in, out});
+  Block &body = op.getBody().front();
+  for (BlockArgument in : body.getArguments())
+    for (OpOperand &out : body.getTerminator()->getOpOperands())
+      if (canUpdateInPlace(*domain, in, out.get()))
+        stage.inPlace.append({in.getArgNumber(), out.getOperandNumber()});
   builder.launch(op, {regionLabel(op), domain->units, domain->chunk, regionFlops(op)},
                  stage);
   return success();
