@@ -1,6 +1,7 @@
 #include "passes/lowering/ProgramBuilder.h"
 
 #include "kernels/Params.h"
+#include "passes/PlanLaunches.h"
 #include "passes/lowering/Lowerings.h"
 
 #include "mlir/IR/IRMapping.h"
@@ -221,6 +222,8 @@ void ProgramBuilder::launch(Operation *op, const LaunchSpec &spec,
                      launches.getI64IntegerAttr(std::max<int64_t>(1, spec.chunk)));
   state.addAttribute("flops", launches.getF64FloatAttr(spec.flops));
   state.addAttribute("bytes", launches.getF64FloatAttr(bytesOf(stages)));
+  if (Attribute run = op->getAttr(runAttr))
+    state.addAttribute(runAttr, run);
   state.addRegion()->emplaceBlock();
   if (Attribute run = op->getAttr(recomputeAttr))
     state.addAttribute(recomputeAttr, run);
