@@ -3,6 +3,7 @@
 #include "codegen/RunStage.h"
 #include "ir/plan/Plan.h"
 #include "passes/LiveRanges.h"
+#include "passes/MeasureStep.h"
 #include "passes/OffloadStep.h"
 #include "passes/Pipeline.h"
 #include "passes/StepProblem.h"
@@ -151,6 +152,8 @@ private:
     problem = std::make_unique<StepProblem>(entry, options.spec.keep);
     if (std::string wrong = problem->keepError(); !wrong.empty())
       return Status::refused(wrong);
+    if (failed(measureStep(*problem, *scratch, options.fuse)))
+      return Status::failed("the training step cannot be measured");
     frontier.emplace(Frontier::build(problem->problem));
     if (!frontier->error().empty())
       return Status::failed("the step has no recompute plans: " + frontier->error());
@@ -272,7 +275,7 @@ private:
     for (int round = 0; round < 16 && low <= high; ++round) {
       int64_t moved = low + (high - low) / 2;
       OffloadCertificate proof = certificate(budget, moved);
-      if (round == 0 || proof.boundUs > best.boundUs)
+      if (round == 0 || leastExtraUs(proof) > leastExtraUs(best))
         best = proof;
       bool linkIsLess = proof.compute.infeasible || proof.linkUs < proof.compute.boundUs;
       if (linkIsLess)
@@ -283,8 +286,15 @@ private:
     if (std::string wrong = checkOffloadCertificate(problem->problem, link, best);
         !wrong.empty())
       return Status::failed("the certificate of the offload plan is wrong: " + wrong);
-    choice.leastAgainUs = std::max(0.0, best.boundUs - onceUs());
+    choice.leastAgainUs = leastExtraUs(best);
     return Status::success();
+  }
+
+  /// What any plan takes more than the one that neither runs again nor moves anything.
+  double leastExtraUs(const OffloadCertificate &proof) const {
+    double linkUs = proof.linkUs - choice.unconstrainedUs;
+    double again = proof.compute.infeasible ? linkUs : proof.compute.boundUs - onceUs();
+    return std::max(0.0, std::min(linkUs, again));
   }
 
   double onceUs() const {

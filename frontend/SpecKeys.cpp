@@ -209,7 +209,10 @@ const SpecKey kKeys[] = {
     {"training_params.optimizer", K::String, kReady, "such as \"AdamW(lr=5e-5)\""},
     {"training_params.precision", K::String, kReady, "precision.compute"},
     {"training_params.regularization", K::Any, kLater, "continual.*"},
-    {"training_params.memory", K::Any, kLater, "memory.*"},
+    {"training_params.memory", K::Map, kReady, "recompute and offload of memory"},
+    {"training_params.memory.checkpointing", K::Boolean, kReady, "memory.recompute"},
+    {"training_params.memory.offload_threshold", K::Number, kReady,
+     "memory.offload and memory.offload_threshold"},
     {"entries", K::List, kReady, "step, eval, infer"},
 };
 

@@ -99,6 +99,17 @@ void Reader::translate(YAML::Node root) {
     root["precision"]["compute"] = old["precision"];
     note("precision", "precision: {compute: " + text(old["precision"]) + "}");
   }
+  YAML::Node memory = old["memory"];
+  if (memory && memory["checkpointing"] && text(memory["checkpointing"]) == "true") {
+    root["memory"]["recompute"] = "auto";
+    note("memory.checkpointing", "memory: {recompute: auto}");
+  }
+  if (memory && memory["offload_threshold"]) {
+    root["memory"]["offload"] = "auto";
+    root["memory"]["offload_threshold"] = memory["offload_threshold"];
+    note("memory.offload_threshold", "memory: {offload: auto, offload_threshold: " +
+                                         text(memory["offload_threshold"]) + "}");
+  }
   if (!old["optimizer"])
     return;
   static const std::regex form(

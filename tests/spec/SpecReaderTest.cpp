@@ -162,6 +162,22 @@ TEST_F(SpecReaderTest, DesignNoteSpellingsAreTranslatedAndSaid) {
   EXPECT_EQ(result.spec->dimensions.at("batch_size"), 32);
   EXPECT_EQ(result.translations.size(), 2u);
   expectError("training_params: {precision: amp_fp16}\n", "not yet supported");
+  result =
+      read("training_params: {memory: {checkpointing: true, offload_threshold: 0.9}}\n");
+  ASSERT_TRUE(result.spec) << result.errors[0];
+  EXPECT_EQ(result.spec->recompute, "auto");
+  EXPECT_EQ(result.spec->offload, "auto");
+  EXPECT_DOUBLE_EQ(result.spec->offloadThreshold, 0.9);
+}
+
+TEST_F(SpecReaderTest, OffloadHasPoliciesAndAThreshold) {
+  auto result = read("memory: {offload: host}\n");
+  ASSERT_TRUE(result.spec) << result.errors[0];
+  EXPECT_EQ(result.spec->offload, "host");
+  EXPECT_DOUBLE_EQ(result.spec->offloadThreshold, 1);
+  expectError("memory: {offload: disk}\n", "'memory.offload' is 'disk'");
+  expectError("memory: {offload_threshold: 0}\n", "'memory.offload_threshold' is 0");
+  expectError("memory: {offload_threshold: 1.5}\n", "share of the budget");
 }
 
 TEST_F(SpecReaderTest, MissingFileIsNamed) {
