@@ -38,6 +38,7 @@ struct CompileReport {
   /// comm, continual; and `unused`, what the placement leaves between them. `host` is
   /// what lies in the host's memory, and no part of the arena.
   std::map<std::string, int64_t> arena;
+  std::string peak; // when it is and what is live then
   int64_t unconstrainedArenaBytes = 0;
   std::optional<int64_t> budgetBytes;
   double stepUs = 0, stepUsBound = 0; // predicted

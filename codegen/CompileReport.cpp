@@ -1,6 +1,7 @@
 #include "codegen/CompileReport.h"
 
 #include "codegen/BudgetSearch.h"
+#include "codegen/PeakReport.h"
 #include "ir/plan/Plan.h"
 #include "passes/PlanLaunches.h"
 
@@ -192,6 +193,8 @@ void reportPlan(ModuleOp module, const BudgetChoice *choice, CompileReport &repo
           (categories.empty() ? "" : ", ") + category + " " + std::to_string(bytes);
   addNote(module, "arena",
           std::to_string(report.arenaBytes) + " bytes at the peak: " + categories);
+  report.peak = peakOf(module).text();
+  addNote(module, "peak", report.peak);
   addDecisions(module, report);
   if (auto lines = module->getAttrOfType<ArrayAttr>("graph.report"))
     for (auto line : lines.getAsRange<StringAttr>())
@@ -211,9 +214,15 @@ Status checkBudget(const CompileReport &report, bool byRule) {
       text += separator + category + " " + std::to_string(bytes);
       separator = ", ";
     }
+  text += "; the peak is " + report.peak;
   return Status::doesNotFit(text + (byRule
                                         ? "; 'memory.recompute: auto' needs less"
                                         : "; a smaller batch needs fewer activations"));
+}
+
+void describePlan(ModuleOp module, CompileReport &report) {
+  reportMemory(module, report);
+  reportTime(module, report);
 }
 
 } // namespace sluice

@@ -18,4 +18,7 @@ void reportPlan(mlir::ModuleOp module, const BudgetChoice *choice, CompileReport
 /// it. `byRule`: what runs again does not follow from the budget.
 Status checkBudget(const CompileReport &report, bool byRule);
 
+/// Only the bytes and the predicted times of a planned module.
+void describePlan(mlir::ModuleOp module, CompileReport &report);
+
 } // namespace sluice

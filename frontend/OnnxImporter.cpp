@@ -49,6 +49,17 @@ ImportedTensor describe(const std::string &name, Type type) {
   return {name, typeText(tensor.getElementType()), tensor.getShape().vec()};
 }
 
+/// Names of the dimensions of an input.
+std::vector<std::string> symbolsOf(const onnx::GraphProto &graph,
+                                   const std::string &name) {
+  std::vector<std::string> symbols;
+  for (const auto &input : graph.input())
+    if (input.name() == name)
+      for (const auto &dim : input.type().tensor_type().shape().dim())
+        symbols.push_back(dim.dim_param());
+  return symbols;
+}
+
 class ModelImport {
 public:
   ModelImport(MLIRContext &context, ModelFile &file, const ImportOptions &options,
@@ -150,6 +161,7 @@ void ModelImport::fill(func::FuncOp function, onnx::GraphProto &graph,
         &context, NamedAttribute(StringAttr::get(&context, "graph.name"),
                                  StringAttr::get(&context, input.name))));
     report.inputs.push_back(describe(input.name, input.type));
+    report.inputs.back().symbols = symbolsOf(graph, input.name);
   }
   function.setFunctionType(FunctionType::get(&context, types, {}));
   function.setAllArgAttrs(attributes);

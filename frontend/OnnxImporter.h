@@ -28,6 +28,10 @@ struct ImportOptions {
   /// which cannot be trained yet.
   bool singleOnly = false;
 
+  /// For planning only: weights whose external data file is absent are parameters
+  /// without values.
+  bool withoutWeights = false;
+
   /// What the training spec says about the model, for training it.
   static ImportOptions from(const TrainingSpec &spec);
 };
@@ -36,6 +40,7 @@ struct ImportedTensor {
   std::string name;
   std::string type; // "f32", "i64", ...
   std::vector<int64_t> shape;
+  std::vector<std::string> symbols; // of an input's dimensions; "" where fixed
 };
 
 struct UnsupportedOp {

@@ -188,6 +188,12 @@ Value GraphImporter::emitInitializer(Scope &scope, const std::string &name,
                                      onnx::TensorProto &tensor, const std::string &as) {
   std::string error;
   RankedTensorType type = reader.type(tensor, error);
+  if (type && options.withoutWeights && isa<FloatType>(type.getElementType()) &&
+      reader.isAbsent(tensor)) {
+    note("weights", "the file of some is absent: planned without their values");
+    Role role = roleOf(scope, name, type.getRank());
+    return parameter(scope, as, type, role, {}, 0);
+  }
   ElementsAttr init = type ? reader.attribute(tensor, error) : ElementsAttr();
   if (!init)
     return e.fail("initializer '" + name + "': " + error);

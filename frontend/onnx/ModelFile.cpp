@@ -155,6 +155,19 @@ std::optional<std::string> ExternalFiles::open(const std::string &location, Byte
   return std::nullopt;
 }
 
+bool ExternalFiles::isAbsent(const onnx::TensorProto &tensor) const {
+  namespace fs = std::filesystem;
+  if (tensor.data_location() != onnx::TensorProto::EXTERNAL)
+    return false;
+  for (const auto &entry : tensor.external_data()) {
+    fs::path relative(entry.value());
+    std::error_code code;
+    if (entry.key() == "location" && !relative.empty() && !relative.is_absolute())
+      return !fs::exists(fs::path(folder.empty() ? "." : folder) / relative, code);
+  }
+  return false;
+}
+
 std::optional<std::string> ExternalFiles::find(const onnx::TensorProto &tensor,
                                                int64_t expected, Bytes &bytes) {
   std::string location;

@@ -40,6 +40,9 @@ public:
   std::optional<std::string> find(const onnx::TensorProto &tensor, int64_t expected,
                                   Bytes &bytes);
 
+  /// The tensor lies in a file of the model's folder that does not exist.
+  bool isAbsent(const onnx::TensorProto &tensor) const;
+
 private:
   std::optional<std::string> open(const std::string &location, Bytes &file);
 

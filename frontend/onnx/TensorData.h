@@ -30,6 +30,11 @@ public:
   /// Bytes as stored (little-endian, row-major).
   std::optional<Bytes> bytes(onnx::TensorProto &tensor, std::string &error);
 
+  /// Its bytes lie in a file that does not exist.
+  bool isAbsent(const onnx::TensorProto &tensor) const {
+    return external.isAbsent(tensor);
+  }
+
 private:
   std::optional<Bytes> load(onnx::TensorProto &tensor, std::string &error);
 

@@ -51,6 +51,7 @@ Command addCheck(CLI::App &parent, Console &console);
 Command addShow(CLI::App &parent, Console &console);
 Command addExplain(CLI::App &parent, Console &console);
 Command addExport(CLI::App &parent, Console &console);
+Command addFit(CLI::App &parent, Console &console);
 Command addCalibrate(CLI::App &parent, Console &console);
 Command addSchema(CLI::App &parent, Console &console);
 

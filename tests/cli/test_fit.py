@@ -1,0 +1,165 @@
+"""`sluice fit` and device profiles: what it says is what compile then does; models without weights are planned."""
+import pathlib
+import re
+import resource
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from harness import ROOT, SLUICE, SluiceTest, needs_shared  # noqa: E402
+
+DECODER = ROOT / "tests" / "models" / "small-decoder.onnx"
+FASHION = ROOT / "examples" / "fashion-mnist" / "fashion-cnn.onnx"
+LOSS = "loss: {kind: cross_entropy, logits: logits, labels: labels}\n"
+DEVICES = ["a100-40", "a100-80", "v100-32", "rtx3090", "h100", "h200", "b200"]
+
+
+class FitTest(SluiceTest):
+    def fit(self, model, *options, spec=LOSS, code=0):
+        path = self.dir / "fit.yaml"
+        path.write_text(spec)
+        return self.run_sluice("fit", model, "--spec", path, *options, code=code)
+
+    def check_curve(self, out):
+        sizes, times = [point["budget_bytes"] for point in out["curve"]], [point["step_us"] for point in out["curve"]]
+        self.assertEqual(sizes, sorted(set(sizes)))
+        self.assertEqual(times, sorted(set(times), reverse=True))
+        self.assertEqual(sizes[0], out["smallest_budget_bytes"])
+        self.assertEqual(sizes[-1], out["unconstrained_arena_bytes"])
+
+
+class Answers(FitTest):
+    def test_smallest_budget_is_what_compile_meets(self):
+        out, _ = self.fit(DECODER, "--memory", "1GiB", "--no-search")
+        self.check_curve(out)
+        self.assertGreater(len(out["curve"]), 2)
+        self.assertTrue(out["fits"])
+        smallest = out["smallest_budget_bytes"]
+        self.compile(DECODER, LOSS, "least", "--memory", smallest)
+        errors = self.compile(DECODER, LOSS, "below", "--memory", smallest - 1, code=3)[1]
+        self.assertIn(f"smallest that can be met is {smallest} bytes", errors)
+        for i, point in enumerate(out["curve"][1:-1:4]):
+            _, report = self.compile(DECODER, LOSS, f"point{i}", "--memory", point["budget_bytes"])
+            self.assertLessEqual(report["arena_bytes"], point["budget_bytes"])
+            self.assertLessEqual(report["step_us"], point["step_us"] * (1 + 1e-9))
+        refused, _ = self.fit(DECODER, "--memory", smallest - 1, "--no-search", code=3)
+        self.assertFalse(refused["fits"])
+        exact, _ = self.fit(DECODER, "--memory", smallest, "--no-search")
+        self.assertTrue(exact["fits"])
+        self.assertEqual(exact["arena_bytes"], smallest)
+
+    def test_largest_batch_is_what_compile_meets(self):
+        spec = LOSS + "shapes: {batch: 8}\n"
+        at8, _ = self.fit(FASHION, "--memory", "1GiB", "--no-search", spec=spec)
+        budget = 3 * at8["smallest_budget_bytes"]
+        out, _ = self.fit(FASHION, "--memory", budget, spec=spec)
+        batch = out["largest_batch"]
+        self.assertTrue(out["largest_batch_proved"])
+        self.assertGreater(batch, 8)
+        self.assertIsNone(out["longest_sequence"])
+        self.compile(FASHION, LOSS + f"shapes: {{batch: {batch}}}\n", "fits", "--memory", budget)
+        self.compile(FASHION, LOSS + f"shapes: {{batch: {batch + 1}}}\n", "more", "--memory", budget, code=3)
+
+    def test_budget_below_the_state_names_what_fills_it(self):
+        out, _ = self.fit(DECODER, "--memory", 1000, "--no-search", code=3)
+        self.assertGreater(out["state_bytes"], 1000)
+        errors = self.compile(DECODER, LOSS, "below", "--memory", 1000, code=3)[1]
+        self.assertRegex(errors, r"filled by .*parameters \d+")
+
+    def test_what_is_wrong_is_said(self):
+        _, errors = self.fit(DECODER, "--memory", "much", code=2)
+        self.assertIn("expected bytes or a size such as 8GiB", errors)
+        _, errors = self.fit(DECODER, "--device", "a100", code=1)
+        self.assertIn("expected one of cpu, a100-40", errors)
+        _, errors = self.fit(DECODER, "--ranks", 2, code=2)
+        self.assertIn("not yet supported", errors)
+
+    def test_picture(self):
+        path = self.dir / "curve.svg"
+        out, _ = self.fit(DECODER, "--memory", "1GiB", "--no-search", "--svg", path)
+        text = path.read_text()
+        self.assertEqual(text.count("<circle"), len(out["curve"]))
+        for point in out["curve"]:
+            self.assertIn(f"{point['budget_bytes']} bytes", text)
+
+
+class Devices(FitTest):
+    def test_each_gpu_is_planned_for_and_refused_by_compile(self):
+        totals = {}
+        for device in DEVICES:
+            out, _ = self.fit(DECODER, "--device", device, "--no-search", "--points", 0)
+            self.assertTrue(out["fits"], device)
+            context = sum(item["bytes"] for item in out["device"]["context"])
+            self.assertGreaterEqual(len(out["device"]["context"]), 3)
+            self.assertEqual(out["device_total_bytes"], out["arena_bytes"] + context)
+            self.assertEqual(out["budget_bytes"], out["device"]["memory_bytes"] - context)
+            self.assertAlmostEqual(sum(out["bound_shares"].values()), 1, places=6)
+            self.assertIn(out["bound_by"], out["bound_shares"])
+            totals[device] = out["step_us"]
+        self.assertLess(totals["b200"], totals["v100-32"])
+        errors = self.compile(DECODER, LOSS, "gpu", "--device", "a100-80", code=1)[1]
+        self.assertIn("not yet supported", errors)
+        self.assertFalse((self.dir / "gpu.plan").exists())
+
+    def test_a_profile_is_an_input_and_changes_predictions_only(self):
+        slow = self.dir / "device.yaml"
+        slow.write_text("name: slow\nproduct: {flops: 1e9}\n")
+        plan, report = self.compile(DECODER, LOSS, "usual")
+        other, slower = self.compile(DECODER, LOSS, "slow", "--device", slow)
+        self.assertGreater(slower["step_us"], 2 * report["step_us"])
+        self.assertEqual(slower["arena_bytes"], report["arena_bytes"])
+        again, _ = self.compile(DECODER, LOSS, "again", "--device", slow)
+        self.assertEqual(other.read_bytes(), again.read_bytes())
+        slow.write_text("bandwith: []\n")
+        errors = self.compile(DECODER, LOSS, "wrong", "--device", slow, code=1)[1]
+        self.assertIn("device.yaml:1:1: unknown key 'bandwith'", errors)
+
+    def test_calibrate_writes_a_profile_that_compile_takes(self):
+        profile = self.dir / "device.yaml"
+        out, _ = self.run_sluice("calibrate", "--threads", 1, "--seconds", 0.01, "-o", profile)
+        self.assertGreaterEqual(len(out["networks"]), 6)
+        self.assertEqual(out["profile"], profile.read_text())
+        self.assertRegex(profile.read_text(), r"# Measured by sluice calibrate on ")
+        _, report = self.compile(DECODER, LOSS, "here", "--device", profile)
+        self.assertGreater(report["step_us"], 0)
+
+
+class WithoutWeights(FitTest):
+    """Billions of parameters in little memory: no value of a weight is ever in it."""
+
+    LIMIT = 1 << 31  # bytes of data; a 7B decoder's weights alone have 27e9
+
+    def make(self, name, *options):
+        script = ROOT / "examples" / "large-models" / "make.py"
+        subprocess.run([sys.executable, script, name, "-o", self.dir, *map(str, options)], check=True, capture_output=True)
+        return self.dir / f"{name}.onnx"
+
+    def fit_limited(self, model, *options):
+        spec = ROOT / "examples" / "large-models" / "train.yaml"
+        command = [SLUICE, "fit", model, "--spec", spec, *map(str, options), "--json"]
+        limit = lambda: resource.setrlimit(resource.RLIMIT_DATA, (self.LIMIT, self.LIMIT))
+        return subprocess.run(command, capture_output=True, text=True, preexec_fn=limit, timeout=600)
+
+    def test_a_few_layers_of_65_billion(self):
+        import json
+        model = self.make("llama-65b", "--layers", 2)
+        done = self.fit_limited(model, "--device", "b200", "--no-search", "--points", 1, "--shape", "sequence=256")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        out = json.loads(done.stdout)
+        width, inner, vocabulary = 8192, 22016, 32000
+        elements = 2 * vocabulary * width + width + 2 * (4 * width * width + 3 * width * inner + 2 * width)
+        self.assertEqual(out["arena"]["optimizer"], 2 * 4 * elements)
+        self.assertTrue(out["fits"])
+        self.check_curve(out)
+        self.assertTrue(any("absent" in note for note in out["notes"]), out["notes"])
+
+    def test_compile_still_needs_the_weights(self):
+        model = self.make("llama-7b", "--layers", 1)
+        spec = (ROOT / "examples" / "large-models" / "train.yaml").read_text()
+        errors = self.compile(model, spec, "absent", "--shape", "sequence=16", code=1)[1]
+        self.assertIn("'weights.bin' is missing beside the model", errors)
+
+
+if __name__ == "__main__":
+    unittest.main()

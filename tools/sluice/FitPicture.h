@@ -1,0 +1,14 @@
+#pragma once
+// The curve of `sluice fit` as a picture.
+
+#include "codegen/Fit.h"
+
+#include <string>
+
+namespace sluice::cli {
+
+/// Budget against predicted time; a line at `budgetBytes` unless it is 0.
+std::string fitSvg(const MemoryCurve &curve, int64_t budgetBytes,
+                   const std::string &model, const std::string &device);
+
+} // namespace sluice::cli
