@@ -2,6 +2,7 @@
 
 #include "tools/sluice/Calibration.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
 
 using namespace sluice;
@@ -14,7 +15,8 @@ MeasuredLaunch product(ProductKind kind, double m, double n, double k) {
   launch.isOnlyProduct = true;
   ProductWork &work = launch.cost.product;
   work.kind = kind;
-  work.flops = 2 * m * n * k, work.left = m * k * std::ceil(n / 64), work.right = n * k;
+  work.flops = 2 * m * n * k, work.right = n * k;
+  work.left = m * k * std::ceil(n / (n < 500 ? 32 : 512)); // blocks of columns
   work.store = m * n * std::ceil(k / 256);
   launch.cost.bytes = 4 * (m * k + n * k + m * n);
   return launch;
@@ -61,6 +63,7 @@ TEST(RateFit, BandwidthFollowsTheSizesAndNeverMakesMoreBytesFaster) {
     launches.push_back(launch);
   }
   DeviceRates found;
+  found.launchUs = 0;
   fitRates(launches, found);
   EXPECT_NEAR(found.memory.front().bytesPerSecond, 200e9, 1);
   EXPECT_NEAR(found.memory.back().bytesPerSecond, 50e9, 1);

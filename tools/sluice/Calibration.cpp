@@ -262,8 +262,8 @@ Status calibrate(const CalibrationOptions &options, DeviceProfile &profile,
     ranges.back().second = all[0].size();
   }
   DeviceRates &rates = profile.rates;
-  fitRates(all[0], rates);
   rates.launchUs = overheadUs(all[0], false);
+  fitRates(all[0], rates);
   rates.scaling = {{1, 1, 1, 1}};
   for (size_t i = 1; i < counts.size(); ++i) {
     rates.scaling.push_back(scalingOf(counts[i], all[0], all[i]));

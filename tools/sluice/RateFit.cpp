@@ -41,15 +41,17 @@ void fitProducts(const std::vector<MeasuredLaunch> &launches, ProductKind kind,
     rates.flops = flops;
 }
 
-/// Launches that do little arithmetic, by size: the median of each factor of four.
+/// Launches that do little arithmetic, by size: the median of each factor of four, less
+/// what a launch takes in any case.
 void fitBandwidth(const std::vector<MeasuredLaunch> &launches, DeviceRates &rates) {
   constexpr double fewFlops = 1.3; // per byte
   std::map<int, std::vector<double>> bySize;
   for (const MeasuredLaunch &launch : launches)
-    if (launch.isOnlyGenerated && launch.cost.bytes >= 1 << 14 &&
+    if (launch.isOnlyGenerated && launch.cost.bytes >= 1 << 15 &&
+        launch.us > 2 * rates.launchUs &&
         launch.cost.vectorFlops < fewFlops * launch.cost.bytes)
-      bySize[int(std::log2(launch.cost.bytes) / 2)].push_back(launch.cost.bytes /
-                                                              launch.us * 1e6);
+      bySize[int(std::log2(launch.cost.bytes) / 2)].push_back(
+          launch.cost.bytes / (launch.us - rates.launchUs) * 1e6);
   if (bySize.empty())
     return;
   rates.memory.clear();
