@@ -296,6 +296,8 @@ Status TrainLoop::run() {
   Status status = checkOptions();
   if (status.ok())
     status = resume();
+  if (status.ok() && options.onStart)
+    status = options.onStart(session);
   if (status.ok())
     status = loadBest();
   if (status.ok())

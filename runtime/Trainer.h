@@ -53,6 +53,9 @@ struct TrainOptions {
   std::string checkpointFolder;
   int64_t checkpointEvery = 0; // updates; 0: only at the end
   bool resume = false;         // from the folder's newest checkpoint, if it has any
+  /// Before the first step, after resuming: what the run changes of the plan's or the
+  /// checkpoint's hyper-parameters.
+  std::function<Status(Session &)> onStart;
   CheckpointOptions checkpoint;
   bool stopOnNonFinite =
       true; // a loss that is NaN or infinite ends training with StatusCode::damaged

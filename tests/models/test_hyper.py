@@ -9,7 +9,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 from capi import Session  # noqa: E402
-from harness import SluiceTest  # noqa: E402
+from harness import SluiceTest, newest_checkpoint, read_safetensors  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 RECORD = json.loads((HERE / "mlp-losses.json").read_text())
@@ -136,6 +136,28 @@ class Hyper(SluiceTest):
         out, errors = self.run_sluice("train", plan, "--data", f"x=npy:{self.npy('x', X)}", "--data", f"labels=npy:{self.npy('y', Y)}",
                                       "--steps", 3, "--no-shuffle", "--checkpoint", self.dir / "run", "--resume")
         self.assertNotIn("left out", errors)
+
+    def test_the_command_line_changes_them_too(self):
+        more = 'parameter_groups: [{match: "w1", lr: 0.05}]\n'
+        plan = self.plan({"kind": "adamw", "lr": 0.01}, more)
+        session = self.session(plan)
+        session.step(X, Y)
+        session.set_hyper("default", "weight_decay", 0.25)
+        session.freeze("group1")
+        session.step(X, Y)
+        session.step(X, Y)
+        train = ["train", plan, "--data", f"x=npy:{self.npy('x', X)}", "--data", f"labels=npy:{self.npy('y', Y)}", "--no-shuffle",
+                 "--checkpoint", self.dir / "run"]
+        self.run_sluice(*train, "--steps", 1)
+        self.run_sluice(*train, "--steps", 2, "--resume", "--hyper", "default.weight_decay=0.25", "--freeze", "group1")
+        self.run_sluice(*train, "--steps", 3, "--resume")  # the checkpoint holds them
+        state = read_safetensors(newest_checkpoint(self.dir / "run"))
+        for key, value in self.weights(session).items():
+            np.testing.assert_array_equal(state["param/" + key], value, err_msg=key)
+        for options, message in (("--hyper", "default.rate=1"), "has no hyper-parameter 'rate'"), (("--hyper", "lr"), "expected GROUP.NAME=VALUE"), (
+                ("--freeze", "nobody"), "it has 'default', 'group1'"), (("--hyper", "clip_max=1"), "it does not clip"):
+            _, errors = self.run_sluice(*train, "--steps", 4, "--resume", *options, code=2)
+            self.assertIn(message, errors)
 
     def test_refusals(self):
         session = self.session(self.plan({"kind": "sgd", "lr": 0.1}))

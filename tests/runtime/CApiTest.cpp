@@ -5,6 +5,7 @@
 
 #include <sluice/sluice.hpp>
 
+#include <cmath>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <iterator>
@@ -70,6 +71,11 @@ TEST(CppApi, WrapsPlansAndSessions) {
   other.load(folder.path + "/c");
   EXPECT_EQ(other.updates(), 1);
   try {
+    session.setHyper("main", "lr", 0.5);
+    EXPECT_EQ(session.hyper("main", "lr"), 0.5);
+    session.setHyper("main", "lr", std::nan(""));
+    EXPECT_FALSE(session.isFrozen("main"));
+    EXPECT_THROW(session.freeze("main"), api::Error); // the plan has no control for it
     session.setLr("nobody", 1);
     ADD_FAILURE() << "no exception";
   } catch (const api::Error &error) {

@@ -125,6 +125,47 @@ TEST(Session, FixedRateReplacesTheSchedule) {
   EXPECT_EQ(session->setRate("other", 1).code, StatusCode::usage);
 }
 
+TEST(Session, HyperParametersAreControls) {
+  TestPlan plan = scalarPlan(1, 1, 1, 2);
+  for (const char *name : {"beta1", "beta1_rest", "weight_decay", "active"})
+    plan.control(std::string("main/") + name, DType::f32);
+  auto session = makeSession(plan.read());
+  ASSERT_TRUE(session->setHyper("main", "beta1", 0.75).ok());
+  step(*session, {0});
+  EXPECT_EQ(scalarState(*session, "control/main/beta1"), 0.75f);
+  EXPECT_EQ(scalarState(*session, "control/main/beta1_rest"), 0.25f);
+  EXPECT_EQ(scalarState(*session, "control/main/active"), 1.0f);
+  ASSERT_TRUE(session->setFrozen("main", true).ok());
+  step(*session, {0});
+  EXPECT_EQ(scalarState(*session, "control/main/active"), 0.0f);
+  using Lines = std::vector<std::pair<std::string, std::string>>;
+  EXPECT_EQ(session->changes(), (Lines{{"control/main/beta1", "0x1.8p-1"},
+                                       {"control/main/frozen", "1"},
+                                       {"control/main/skipped", "1"}}));
+  auto other = makeSession(plan.read());
+  for (const auto &[key, value] : session->changes())
+    EXPECT_TRUE(other->applyChange(key, value).ok()) << key;
+  EXPECT_EQ(other->changes(), session->changes());
+  other->clearChanges();
+  EXPECT_TRUE(other->changes().empty());
+  EXPECT_EQ(*other->hyper("main", "beta1"), 0.0); // the plan's
+}
+
+TEST(Session, HyperParametersAreChecked) {
+  TestPlan plan = scalarPlan(1, 1, 1, 2);
+  plan.control("main/beta1", DType::f32);
+  auto session = makeSession(plan.read());
+  for (double value : {1.0, -0.5, HUGE_VAL})
+    EXPECT_EQ(session->setHyper("main", "beta1", value).code, StatusCode::usage);
+  EXPECT_EQ(session->setHyper("main", "eps", 0.5).code, StatusCode::usage);
+  EXPECT_EQ(session->setHyper("", "clip_max", 0.5).code, StatusCode::usage);
+  EXPECT_EQ(session->setFrozen("main", true).code, StatusCode::usage); // has no control
+  EXPECT_EQ(session->applyChange("control/main/beta1", "fast").code, StatusCode::damaged);
+  EXPECT_EQ(session->applyChange("control/main/skipped", "-1").code, StatusCode::damaged);
+  EXPECT_EQ(session->applyChange("control/none/frozen", "1").code, StatusCode::usage);
+  EXPECT_TRUE(session->changes().empty());
+}
+
 TEST(Session, CallersMemoryIsUsedAndChecked) {
   PlanPtr plan = scalarPlan(2, 1, 0.25, 2).read();
   PlanMemory bytes = plan->memory();

@@ -3,6 +3,7 @@
 #include "runtime/Trainer.h"
 #include "tools/sluice/AllocationCount.h"
 #include "tools/sluice/EvalMetrics.h"
+#include "tools/sluice/HyperOptions.h"
 #include "tools/sluice/Progress.h"
 #include "tools/sluice/RunOptions.h"
 
@@ -20,6 +21,7 @@ struct TrainArguments {
   bool resume = false, losses = false, measure = false;
   std::vector<std::string> metrics;
   std::string earlyStop, keepBest;
+  HyperOptions hyper;
 };
 
 /// METRIC[,patience=N]
@@ -190,6 +192,9 @@ int runTrain(const TrainArguments &arguments, Console &console) {
   options.checkpointFolder = arguments.run.checkpoint;
   options.checkpointEvery = arguments.checkpointEvery;
   options.resume = arguments.resume;
+  options.onStart = [&](Session &starting) {
+    return applyHyperOptions(arguments.hyper, starting);
+  };
   options.onUpdate = [&](const TrainProgress &now) {
     progress.update(now);
     log.write(now);
@@ -246,6 +251,7 @@ Command addTrain(CLI::App &parent, Console &console) {
   addMetricOption(app, arguments->metrics);
   app->add_flag("--resume", arguments->resume,
                 "go on from the newest checkpoint, bit for bit");
+  addHyperOptions(app, arguments->hyper);
   app->add_option("--trace", arguments->trace, "write a timeline for Perfetto (JSON)");
   app->add_option("--log", arguments->log, "write update, samples, loss, rate as CSV");
   app->add_option("--comm", arguments->communicator, "local");

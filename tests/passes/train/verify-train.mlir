@@ -27,7 +27,7 @@ func.func @step(%x: tensor<f32> {graph.name = "x"}) {
 
 graph.parameter @"grad/count" : tensor<f32> "accumulator"
 func.func @eval(%x: tensor<f32> {graph.name = "x"}) {
-  // expected-error @+1 {{'eval' writes 'grad/count', expected state to change in step, micro and update only}}
+  // expected-error @+1 {{'eval' writes 'grad/count', expected state to change in step, micro, close_rank and update only}}
   graph.write @"grad/count", %x : tensor<f32>
   return
 }
