@@ -57,7 +57,9 @@ public:
       search(model);
     std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     fillJson(taken.count());
-    console.result["notes"] = model.report().notes;
+    specNotes.insert(specNotes.begin(), model.report().notes.begin(),
+                     model.report().notes.end());
+    console.result["notes"] = notes();
     if (!arguments.svg.empty())
       if (Status status = writeWholeFile(arguments.svg, picture()); !status.ok())
         return console.fail(status);
@@ -98,7 +100,12 @@ private:
     }
     if (arguments.threads > 0)
       spec.threads = arguments.threads;
+    else if (spec.threads == 0 && device.target != "cpu")
+      spec.threads = 1; // the answer does not depend on the machine that gives it
     spec.budgetBytes.reset();
+    if (!spec.offload.empty() && spec.offload != "none")
+      specNotes.push_back("'memory.offload' is not planned by fit yet: with it less is "
+                          "needed on the device, at another price");
     return spec;
   }
 
@@ -256,7 +263,7 @@ private:
   }
 
   std::vector<std::string> notes() const {
-    std::vector<std::string> lines;
+    std::vector<std::string> lines = specNotes;
     if (device.target != "cpu")
       lines.push_back("planned with the kernels of 'cpu': workspaces of " + device.name +
                       "'s kernels may differ, and its times are not measured yet");
@@ -275,6 +282,7 @@ private:
   Console &console;
   DeviceProfile device;
   Answer answer;
+  std::vector<std::string> specNotes;
   int code = 0;
 };
 
