@@ -2,6 +2,7 @@
 
 #include "passes/planning/GreedyPlacement.h"
 #include "passes/planning/PlacementModel.h"
+#include "passes/planning/PlacementPromotion.h"
 #include "passes/planning/PlacementSearch.h"
 
 #include <algorithm>
@@ -92,6 +93,30 @@ void tryGapFitting(const PlacementModel &model, const PlacementModel &reversed,
     }
 }
 
+/// Small gaps that the orders leave are mostly closed by a few moves.
+void tryPromotion(const PlacementModel &model, const PlacementModel &reversed,
+                  Incumbent &best) {
+  constexpr int64_t pairBudget = 60'000'000;
+  constexpr int64_t mostRounds = 600;
+  bool isSmall = double(best.peak) <= 1.05 * double(best.target);
+  if (best.done() || !isSmall || model.anyFixed || model.overlapPairs > maxGapFitPairs)
+    return;
+  int64_t work = 2 * model.overlapPairs + int64_t(model.blocks.size());
+  int64_t rounds = std::min(mostRounds, pairBudget / std::max<int64_t>(1, 8 * work));
+  if (rounds < 8)
+    return;
+  GapFitter fitter(model);
+  for (const GapOrder &entry : gapOrders)
+    for (bool mirrored : {false, true}) {
+      if (best.done())
+        return;
+      auto order = placementOrder(mirrored ? reversed : model, entry.key);
+      best.offer(placeByPromotion(model, fitter, std::move(order), entry.rule,
+                                  best.target, int(rounds)),
+                 std::string(entry.name) + (mirrored ? ", reversed" : "") + ", promoted");
+    }
+}
+
 /// Narrows [proved bound, best peak] by exact searches. True when the best peak is proved
 /// optimal.
 bool searchBelow(const PlacementModel &model, int64_t nodeBudget, Incumbent &best,
@@ -147,6 +172,7 @@ PlacementSolution placeBuffers(const PlacementProblem &problem) {
   PlacementModel reversed = model.reversed();
   tryQuickOrders(model, reversed, best);
   tryGapFitting(model, reversed, best);
+  tryPromotion(model, reversed, best);
   bool proved = best.peak <= model.lowerBound;
   bool hopeless = problem.capacityBytes && *problem.capacityBytes < model.lowerBound;
   if (!best.done() && !hopeless && int64_t(model.blocks.size()) <= maxSearchBlocks &&

@@ -239,4 +239,17 @@ TEST(MemoryPlanner, RefusesMalformedProblems) {
             "the sizes of all buffers add up to more than 2^60 bytes");
 }
 
+TEST(MemoryPlanner, PromotionClosesSmallGaps) {
+  const int64_t rows[][3] = {
+#include "decoder-buffers.inc"
+  };
+  PlacementProblem problem;
+  for (auto [begin, end, bytes] : rows)
+    problem.buffers.push_back({begin, end, bytes, 64, {}});
+  PlacementSolution solution = placeBuffers(problem);
+  EXPECT_EQ(checkPlacement(problem, solution), "");
+  EXPECT_EQ(solution.peakBytes, solution.lowerBoundBytes);
+  EXPECT_NE(solution.method.find("promoted"), std::string::npos) << solution.method;
+}
+
 } // namespace
