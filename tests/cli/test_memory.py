@@ -13,6 +13,8 @@ MODELS = ROOT / "tests" / "models"
 CNN = MODELS / "small-cnn.onnx"
 DECODER = MODELS / "small-decoder.onnx"
 FASHION = ROOT / "examples" / "fashion-mnist" / "fashion-cnn.onnx"
+MLP = MODELS / "memory" / "mlp.onnx"
+DROPOUT_DECODER = MODELS / "memory" / "dropout-decoder.onnx"
 LOSS = "loss: {kind: cross_entropy, logits: logits, labels: labels}\n"
 
 
@@ -26,6 +28,11 @@ class WithBudget(SluiceTest):
     def tokens(self):
         random = np.random.default_rng(6)
         tokens = self.npy("tokens", random.integers(0, 8, (24, 16)))
+        return ["--data", f"tokens=npy:{tokens}", "--data", f"labels=npy:{tokens}"]
+
+    def short_tokens(self):
+        random = np.random.default_rng(6)
+        tokens = self.npy("tokens", random.integers(0, 17, (24, 8)))
         return ["--data", f"tokens=npy:{tokens}", "--data", f"labels=npy:{tokens}"]
 
     def train(self, plan, data, name):
@@ -42,7 +49,7 @@ class WithBudget(SluiceTest):
 
 
 class Budgets(WithBudget):
-    POINTS = 10  # between the most and the least
+    POINTS = 20  # between the most and the least
 
     def sweep(self, model, spec, data):
         free, unconstrained = self.compile(model, spec, "free")
@@ -56,7 +63,8 @@ class Budgets(WithBudget):
             self.assertEqual(report["budget_bytes"], budget)
             self.assertEqual(report["unconstrained_arena_bytes"], most)
             self.assertLessEqual(report["arena_bytes"], budget)
-            self.assertLessEqual(report["step_us_bound"], report["step_us"])
+            # No rounding hides a bound that the plan beats.
+            self.assertLessEqual(report["step_us_bound"], report["step_us"] * (1 + 1e-12))
             self.assertAlmostEqual(report["gap"], report["step_us"] / report["step_us_bound"] - 1)
             again, same, touched = self.train(plan, data, f"budget{i}")
             self.assertLessEqual(touched, budget)
@@ -71,14 +79,20 @@ class Budgets(WithBudget):
         errors = self.compile(model, spec, "below", "--memory", least - 1, code=3)[1]
         self.assertIn(f"smallest that can be met is {least} bytes", errors)
 
-    def test_batch_norm(self):
-        self.sweep(CNN, LOSS + "seed: 3\n", self.images())
+    def test_mlp(self):
+        random = np.random.default_rng(7)
+        data = ["--data", f"x=npy:{self.npy('x', random.random((96, 12), np.float32))}",
+                "--data", f"labels=npy:{self.npy('labels', random.integers(0, 4, 96))}"]
+        self.sweep(MLP, LOSS + "seed: 3\nshapes: {batch: 32}\n", data)
 
-    def test_dropout_and_batch_norm(self):
+    def test_cnn_with_dropout_and_batch_norm(self):
         self.sweep(FASHION, LOSS + "seed: 3\noptimizer: {kind: adamw, lr: 1.0e-2}\nshapes: {batch: 8}\n", self.images())
 
+    def test_decoder_with_dropout(self):
+        self.sweep(DROPOUT_DECODER, LOSS + "seed: 3\nshapes: {batch: 4}\nclip: {kind: global_norm, max: 1.0}\n", self.short_tokens())
+
     def test_decoder_with_accumulation(self):
-        self.sweep(DECODER, LOSS + "seed: 3\naccumulate: 2\n", self.tokens())
+        self.sweep(DROPOUT_DECODER, LOSS + "seed: 3\nshapes: {batch: 4}\naccumulate: 2\n", self.short_tokens())
 
 
 class Policies(WithBudget):
