@@ -2,6 +2,8 @@
 
 #include "passes/LiveRanges.h"
 
+#include "llvm/ADT/StringExtras.h"
+
 using namespace mlir;
 
 namespace sluice {
@@ -39,6 +41,8 @@ private:
           accessCount(stage, out) != 1)
         continue;
       ranges[from].last = ranges[to].last;
+      from->setAttr(bufferNamesAttr,
+                    StringAttr::get(from.getContext(), joined(from, to)));
       if (to.getCategory() == "gradients" || to.getCategory() == "io") {
         from.setCategoryAttr(to.getCategoryAttr());
         from.setLabelAttr(to.getLabelAttr());
@@ -47,6 +51,17 @@ private:
       to.erase();
     }
     stage.removeInPlaceAttr();
+  }
+
+  /// The bytes hold several values in turn: "a, b".
+  static std::string joined(plan::BufferOp from, plan::BufferOp to) {
+    SmallVector<StringRef> names, more;
+    bufferNames(from).split(names, ", ");
+    bufferNames(to).split(more, ", ");
+    for (StringRef name : more)
+      if (!llvm::is_contained(names, name))
+        names.push_back(name);
+    return llvm::join(names, ", ");
   }
 
   /// Operands of the stage's launch that lie in the buffer.

@@ -77,6 +77,11 @@ SmallVector<QueuedCopy> copiesOf(plan::ProgramOp program) {
   return copies;
 }
 
+StringRef bufferNames(plan::BufferOp buffer) {
+  auto names = buffer->getAttrOfType<StringAttr>(bufferNamesAttr);
+  return names ? names.getValue() : buffer.getLabel();
+}
+
 bool isInput(plan::BufferOp buffer) { return usedBy<plan::InputOp>(buffer); }
 bool isOutput(plan::BufferOp buffer) { return usedBy<plan::OutputOp>(buffer); }
 

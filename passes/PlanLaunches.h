@@ -42,6 +42,10 @@ llvm::SmallVector<QueuedCopy> copiesOf(plan::ProgramOp program);
 /// The launches of a program in order.
 llvm::SmallVector<plan::LaunchOp> launchesOf(plan::ProgramOp program);
 
+/// Of a buffer that holds several values in turn: their labels, "a, b".
+inline constexpr llvm::StringLiteral bufferNamesAttr = "names";
+llvm::StringRef bufferNames(plan::BufferOp buffer);
+
 /// Buffers of the program's inputs and outputs.
 bool isInput(plan::BufferOp buffer);
 bool isOutput(plan::BufferOp buffer);

@@ -1,6 +1,7 @@
 #include "tools/sluice/GraphPicture.h"
 
 #include "passes/EntryFunctions.h"
+#include "passes/PlanLaunches.h"
 #include "passes/TensorFacts.h"
 #include "passes/lowering/ProgramBuilder.h"
 #include "tools/sluice/Cli.h"
@@ -140,7 +141,7 @@ void planDot(plan::ProgramOp program, unsigned index, DotText &dot) {
     auto buffer = mlir::dyn_cast<plan::BufferOp>(root);
     auto from = writer.find(root);
     if (buffer && from != writer.end() && from->second != id)
-      dot.edge(from->second, id, bytesLabel(buffer.getLabel(), buffer.getSize()),
+      dot.edge(from->second, id, bytesLabel(bufferNames(buffer), buffer.getSize()),
                buffer.getOffloaded() ? Mark::Offloaded
                : runOf(buffer) > 0   ? Mark::RunAgain
                                      : Mark::None);
