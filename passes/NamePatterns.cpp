@@ -13,6 +13,12 @@ StringRef withoutRoot(StringRef name) {
   return name;
 }
 
+/// "relu_output_0" is PyTorch's name of a result of node "relu".
+bool isResult(StringRef pattern, StringRef node) {
+  return pattern.consume_front(node) && pattern.consume_front("_output_") &&
+         !pattern.empty() && pattern.find_first_not_of("0123456789") == StringRef::npos;
+}
+
 /// "/a/b/c" lies in "/a/b" and "/a".
 void addScopes(StringRef name, llvm::StringSet<> &scopes) {
   for (size_t slash = name.rfind('/'); slash != StringRef::npos && slash > 0;
@@ -34,6 +40,8 @@ void visitNames(Location loc, llvm::function_ref<void(StringRef)> visit) {
 
 bool namesNode(StringRef pattern, StringRef node) {
   pattern = withoutRoot(pattern), node = withoutRoot(node);
+  if (pattern.find_first_of("*?[{\\") == StringRef::npos && isResult(pattern, node))
+    return true;
   if (pattern.find_first_of("*?[{\\") == StringRef::npos)
     return node.starts_with(pattern) && !pattern.empty() &&
            (node.size() == pattern.size() || node[pattern.size()] == '/');

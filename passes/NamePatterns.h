@@ -13,7 +13,8 @@ namespace sluice {
 void visitNames(mlir::Location loc, llvm::function_ref<void(llvm::StringRef)> visit);
 
 /// True if `pattern` is a glob that matches the whole name; or has no wildcards and is a
-/// scope, so that "blocks.0" names "/blocks.0/qkv/MatMul". "/x" and "x" are the same.
+/// scope, so that "blocks.0" names "/blocks.0/qkv/MatMul"; or is what PyTorch calls a
+/// result, "/Add_output_0". "/x" and "x" are the same.
 bool namesNode(llvm::StringRef pattern, llvm::StringRef node);
 
 /// True if a name in the location is matched by one of the patterns.
