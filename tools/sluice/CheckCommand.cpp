@@ -2,7 +2,7 @@
 
 #include "runtime/KernelTable.h"
 #include "runtime/PlanReader.h"
-#include "tools/sluice/Cli.h"
+#include "tools/sluice/PlanVariants.h"
 
 namespace sluice::cli {
 namespace {
@@ -22,6 +22,14 @@ int runCheck(const std::string &path, Console &console) {
   console.result["ok"] = reasons.empty();
   console.result["reasons"] = reasons;
   console.result["state_bytes"] = (*plan)->memory().stateBytes;
+  console.result["buckets"] = Json::array();
+  for (uint32_t bucket = 0; bucket < (*plan)->buckets(); ++bucket) {
+    const PlanVariant &variant = (*plan)->variant(bucket);
+    console.result["buckets"].push_back({{"name", variant.bucketName},
+                                         {"batch", variant.batch},
+                                         {"step_bytes", variant.stepBytes}});
+  }
+  console.result["variants"] = ladderJson(**plan);
   console.result["step_bytes"] = (*plan)->memory().stepBytes;
   console.result["host_state_bytes"] = (*plan)->memory().hostStateBytes;
   console.result["host_step_bytes"] = (*plan)->memory().hostStepBytes;
@@ -36,6 +44,8 @@ int runCheck(const std::string &path, Console &console) {
                sizeText((*plan)->memory().stateBytes) + ", step " +
                sizeText((*plan)->memory().stepBytes) + ", " +
                std::to_string((*plan)->threads()) + " threads");
+  if (auto rows = ladderRows(**plan); !rows.empty())
+    console.line(tableText(rows));
   return console.finish();
 }
 

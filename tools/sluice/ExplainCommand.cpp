@@ -3,6 +3,7 @@
 #include "runtime/PlanReader.h"
 #include "tools/sluice/Cli.h"
 #include "tools/sluice/MemoryCertificate.h"
+#include "tools/sluice/PlanVariants.h"
 #include "tools/sluice/TensorStory.h"
 
 namespace sluice::cli {
@@ -10,7 +11,7 @@ namespace {
 
 struct ExplainArguments {
   std::string plan, tensor;
-  uint32_t variant = 0;
+  VariantChoice choice;
 };
 
 void say(Console &console, const std::string &subject, const std::string &why) {
@@ -39,12 +40,10 @@ int runExplain(const ExplainArguments &arguments, Console &console) {
   if (!read)
     return console.fail(read.status());
   const Plan &plan = **read;
-  if (arguments.variant >= plan.variants().size())
-    return console.fail(Status::usage("--variant " + std::to_string(arguments.variant) +
-                                      ": the plan has " +
-                                      std::to_string(plan.variants().size()) +
-                                      ", from 0 on; 'sluice check' lists them"));
-  const PlanVariant &variant = plan.variants()[arguments.variant];
+  auto found = findVariant(plan, arguments.choice);
+  if (!found)
+    return console.fail(found.status());
+  const PlanVariant &variant = **found;
   console.result["decisions"] = Json::array();
   if (arguments.tensor.empty())
     sayCertificates(plan, variant, console);
@@ -69,8 +68,7 @@ Command addExplain(CLI::App &parent, Console &console) {
   app->add_option("plan", arguments->plan, "plan file")->required();
   app->add_option("tensor", arguments->tensor,
                   "name of a tensor or node of the model, or a part of one");
-  app->add_option("--variant", arguments->variant,
-                  "of a plan with several: its number, from 0");
+  addVariantOptions(app, arguments->choice);
   app->footer("Example: sluice explain model.plan fc1.weight");
   return {app, [arguments, &console] { return runExplain(*arguments, console); }};
 }

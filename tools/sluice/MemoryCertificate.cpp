@@ -18,10 +18,6 @@ bool isOnDevice(const fbs::BufferInfo &buffer) {
   return buffer.space() == fbs::Space::step;
 }
 
-uint64_t budgetOf(const Plan &plan, const PlanVariant &variant) {
-  return variant.budgetBytes > 0 ? variant.budgetBytes : plan.raw().budget_bytes();
-}
-
 Json peakJson(const fbs::Program &program) {
   PeakInstant peak = peakInstant(program);
   Json live = Json::array();
@@ -110,6 +106,11 @@ PeakInstant peakInstant(const fbs::Program &program) {
            std::pair(left->size(), right->offset());
   });
   return peak;
+}
+
+uint64_t budgetOf(const Plan &plan, const PlanVariant &variant) {
+  bool isOnlyOne = plan.variants().size() == 1;
+  return isOnlyOne ? plan.raw().budget_bytes() : variant.budgetBytes;
 }
 
 bool hasName(std::string_view names, std::string_view part) {

@@ -21,6 +21,9 @@ PeakInstant peakInstant(const fbs::Program &program);
 std::pair<int64_t, int64_t> launchesOf(const fbs::BufferInfo &buffer,
                                        const fbs::Program &program);
 
+/// Of a variant; 0: none.
+uint64_t budgetOf(const Plan &plan, const PlanVariant &variant);
+
 /// Is `part` one of joined names: of nodes by "+", of values that share bytes by ", ".
 bool hasName(std::string_view names, std::string_view part);
 

@@ -42,8 +42,9 @@ std::string shortened(std::string_view name, size_t most) {
 
 class Picture {
 public:
-  Picture(const Plan &plan, const fbs::Program &program)
-      : plan(plan), program(program), peak(peakInstant(program)),
+  Picture(const Plan &plan, const PlanVariant &variant, const fbs::Program &program)
+      : plan(plan), program(program), budget(budgetOf(plan, variant)),
+        peak(peakInstant(program)),
         launches(std::max<uint32_t>(1, sizeOf(program.launches()))),
         total(std::max<uint64_t>(1, program.step_bytes())) {
     number();
@@ -117,9 +118,7 @@ private:
     text(kLeft, 37,
          "lower bound " + sizeText(program.bound_bytes()) + "; the state takes " +
              sizeText(plan.memory().stateBytes) + " beside it" +
-             (plan.raw().budget_bytes() > 0
-                  ? "; budget " + sizeText(plan.raw().budget_bytes())
-                  : ""));
+             (budget > 0 ? "; budget " + sizeText(budget) : ""));
   }
 
   void axes() {
@@ -288,6 +287,7 @@ private:
 
   const Plan &plan;
   const fbs::Program &program;
+  uint64_t budget; // 0: none
   PeakInstant peak;
   int64_t launches;
   uint64_t total;
@@ -298,8 +298,9 @@ private:
 
 } // namespace
 
-std::string memorySvg(const Plan &plan, const fbs::Program &program) {
-  return Picture(plan, program).draw();
+std::string memorySvg(const Plan &plan, const PlanVariant &variant,
+                      const fbs::Program &program) {
+  return Picture(plan, variant, program).draw();
 }
 
 } // namespace sluice::cli

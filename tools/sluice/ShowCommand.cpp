@@ -7,6 +7,7 @@
 #include "tools/sluice/Cli.h"
 #include "tools/sluice/GraphPicture.h"
 #include "tools/sluice/MemoryPicture.h"
+#include "tools/sluice/PlanVariants.h"
 
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/OwningOpRef.h"
@@ -18,6 +19,7 @@ namespace {
 
 struct ShowArguments {
   std::string subject, spec, stage = "model", program = "step";
+  VariantChoice choice;
   std::string graph, memory, trace, html;
   std::vector<std::string> shapes, sets;
 };
@@ -47,9 +49,13 @@ int showPlan(const ShowArguments &arguments, Console &console) {
   auto plan = PlanReader::readFile(arguments.subject);
   if (!plan)
     return console.fail(plan.status());
-  const fbs::Program *program = (*plan)->program(arguments.program);
+  auto variant = findVariant(**plan, arguments.choice);
+  if (!variant)
+    return console.fail(variant.status());
+  uint32_t bucket = (*variant)->bucket, rung = (*variant)->rung;
+  const fbs::Program *program = (*plan)->program(arguments.program, bucket, rung);
   if (!program && arguments.program == "step")
-    program = (*plan)->program("micro");
+    program = (*plan)->program("micro", bucket, rung);
   if (!program) {
     std::string names;
     for (const std::string &name : (*plan)->programNames())
@@ -65,7 +71,7 @@ int showPlan(const ShowArguments &arguments, Console &console) {
     written.emplace_back(
         arguments.memory,
         arguments.memory.ends_with(".svg")
-            ? writeWholeFile(arguments.memory, memorySvg(**plan, *program))
+            ? writeWholeFile(arguments.memory, memorySvg(**plan, **variant, *program))
             : Status::usage("--memory '" + arguments.memory +
                             "': expected a name ending in .svg"));
   if (!arguments.trace.empty())
@@ -151,6 +157,7 @@ Command addShow(CLI::App &parent, Console &console) {
       ->check(CLI::IsMember({"model", "train", "regions", "decide", "plan"}));
   app->add_option("--program", arguments->program,
                   "of a plan: step, micro, update, eval or infer");
+  addVariantOptions(app, arguments->choice);
   app->add_option("--spec", arguments->spec, "training spec, for a model");
   app->add_option("--set", arguments->sets,
                   "KEY=VALUE over the spec, such as memory.budget=512MiB");

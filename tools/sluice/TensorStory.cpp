@@ -31,9 +31,7 @@ public:
       if (sizeOf(program->tensors()) > 0)
         trains = program;
     }
-    uint64_t budget =
-        variant.budgetBytes ? variant.budgetBytes : plan.raw().budget_bytes();
-    hasBudget = budget > 0;
+    hasBudget = budgetOf(plan, variant) > 0;
     for (uint32_t i = 0; trains && i < sizeOf(trains->tensors()); ++i)
       trades |= trains->tensors()->Get(i)->runs() > 0;
     for (const fbs::Program *program : programs)
@@ -99,7 +97,9 @@ private:
     return state.substr(slash + 1, end == std::string::npos ? end : end - slash - 1);
   }
 
-  static bool isOnHost(const fbs::StateTensor &) { return false; }
+  static bool isOnHost(const fbs::StateTensor &tensor) {
+    return tensor.space() == fbs::Space::host_state;
+  }
 
   /// Time of the copies that carry the name, both ways.
   double copyUs(std::string_view name) const {
