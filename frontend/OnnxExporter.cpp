@@ -63,6 +63,7 @@ public:
       : file(file), weights(weights), external(file.folder) {}
 
   std::optional<std::string> run() {
+    storeInputs(*file.proto->mutable_graph());
     visit(*file.proto->mutable_graph(), "", 0);
     if (!error.empty())
       return error;
@@ -85,8 +86,38 @@ private:
     return nullptr;
   }
 
+  /// Whether all slices along dimension 0 are the same.
+  bool holdsCopies(const TensorProto &tensor, int64_t size) {
+    Bytes bytes;
+    if (tensor.data_location() == TensorProto::EXTERNAL) {
+      if (external.find(tensor, size, bytes))
+        return false;
+    } else if (tensor.has_raw_data()) {
+      bytes = {tensor.raw_data().data(), tensor.raw_data().size(), nullptr};
+    } else {
+      const auto &values = tensor.float_data();
+      bytes = {reinterpret_cast<const char *>(values.data()),
+               values.size() * sizeof(float), nullptr};
+    }
+    if (static_cast<int64_t>(bytes.size) != size)
+      return false;
+    size_t slice = bytes.size / size_t(tensor.dims(0));
+    return std::memcmp(bytes.data, bytes.data + slice, bytes.size - slice) == 0;
+  }
+
   void store(TensorProto &tensor, const TensorBytes &bytes) {
     int64_t expected = tensorBytes(tensor);
+    int64_t copies = tensor.dims_size() > 0 ? tensor.dims(0) : 1;
+    bool isSlice = copies > 1 && expected == copies * static_cast<int64_t>(bytes.size);
+    if (isSlice && holdsCopies(tensor, expected)) { // `tie: [[a, "a@copies"]]`
+      std::string repeated;
+      for (int64_t i = 0; i < copies; ++i)
+        repeated.append(static_cast<const char *>(bytes.data), bytes.size);
+      clearData(tensor);
+      tensor.set_raw_data(std::move(repeated));
+      written += expected;
+      return;
+    }
     if (expected != static_cast<int64_t>(bytes.size)) {
       error = "weight '" + tensor.name() + "' has " + std::to_string(bytes.size) +
               " bytes, the model's has " + std::to_string(expected);
@@ -113,6 +144,42 @@ private:
     }
   }
 
+  /// A weight that the importer has taken out of a Constant node (`promote`).
+  void storeConstant(const std::string &path, onnx::NodeProto &node) {
+    for (auto &attribute : *node.mutable_attribute()) {
+      if (attribute.name() != "value" || !attribute.has_t())
+        continue;
+      if (const TensorBytes *bytes = find(path, node.output(0)))
+        store(*attribute.mutable_t(), *bytes);
+    }
+  }
+
+  /// Weights that the model took as inputs become initializers.
+  void storeInputs(onnx::GraphProto &graph) {
+    std::set<std::string> initializers;
+    for (const TensorProto &tensor : graph.initializer())
+      initializers.insert(tensor.name());
+    google::protobuf::RepeatedPtrField<onnx::ValueInfoProto> kept;
+    for (onnx::ValueInfoProto &input : *graph.mutable_input()) {
+      const TensorBytes *bytes =
+          initializers.count(input.name()) ? nullptr : find("", input.name());
+      if (!bytes) {
+        kept.Add()->Swap(&input);
+        continue;
+      }
+      TensorProto tensor;
+      tensor.set_name(input.name());
+      tensor.set_data_type(input.type().tensor_type().elem_type());
+      for (const auto &dim : input.type().tensor_type().shape().dim())
+        tensor.add_dims(dim.dim_value());
+      store(tensor, *bytes);
+      graph.add_initializer()->Swap(&tensor);
+      if (file.proto->ir_version() < 4) // initializers are inputs too
+        kept.Add()->Swap(&input);
+    }
+    graph.mutable_input()->Swap(&kept);
+  }
+
   void visit(onnx::GraphProto &graph, const std::string &path, int depth) {
     if (depth > maxNesting)
       return;
@@ -122,6 +189,9 @@ private:
       else
         inlineData(tensor);
     }
+    for (onnx::NodeProto &node : *graph.mutable_node())
+      if (node.op_type() == "Constant" && node.output_size() == 1)
+        storeConstant(path, node);
     google::protobuf::RepeatedPtrField<onnx::NodeProto> kept;
     for (onnx::NodeProto &node : *graph.mutable_node()) {
       bool generated = node.op_type() == "ConstantOfShape" && node.output_size() == 1;

@@ -1,4 +1,5 @@
 #include "frontend/OnnxImporter.h"
+#include "frontend/ProveBatch.h"
 #include "frontend/RecognizeComposites.h"
 #include "frontend/onnx/GraphImporter.h"
 #include "frontend/onnx/Inputs.h"
@@ -21,6 +22,7 @@ ImportOptions ImportOptions::from(const TrainingSpec &spec) {
   options.values = spec.values;
   options.tie = spec.tie;
   options.untie = spec.untie;
+  options.promote = spec.promote;
   options.singleOnly = true;
   return options;
 }
@@ -46,7 +48,7 @@ void countOps(const onnx::GraphProto &graph, ImportReport &report, int depth) {
 
 ImportedTensor describe(const std::string &name, Type type) {
   auto tensor = cast<RankedTensorType>(type);
-  return {name, typeText(tensor.getElementType()), tensor.getShape().vec()};
+  return {name, typeText(tensor.getElementType()), tensor.getShape().vec(), {}};
 }
 
 /// Names of the dimensions of an input.
@@ -86,6 +88,9 @@ public:
     fill(function, graph, bound, *module);
     if (!report.errors.empty() || !report.unsupported.empty())
       return failure();
+    proveBatch(function, bound);
+    if (!report.errors.empty())
+      return failure();
     if (options.recognizeComposites)
       for (auto &[name, count] : recognizeComposites(function))
         report.notes.push_back("composites: " + std::to_string(count) + " " + name +
@@ -103,8 +108,10 @@ private:
   void listUnknown(const onnx::GraphProto &graph);
   void fill(func::FuncOp function, onnx::GraphProto &graph, const BoundInputs &bound,
             ModuleOp module);
+  void noteShape(const onnx::ValueInfoProto &output, Value value);
   void addOutputs(func::FuncOp function, onnx::GraphProto &graph, GraphImporter &importer,
                   Scope &scope);
+  void proveBatch(func::FuncOp function, const BoundInputs &bound);
   void dropDeadCode(ModuleOp module, func::FuncOp function);
   void checkTypes(ModuleOp module, func::FuncOp function);
   void checkUse();
@@ -125,6 +132,7 @@ private:
   const ImportOptions &options;
   ImportReport &report;
   TensorReader reader;
+  bool isRebatched = false;
 };
 
 /// Operators that no table has, where the nodes themselves could not be visited.
@@ -144,11 +152,13 @@ void ModelImport::fill(func::FuncOp function, onnx::GraphProto &graph,
   Emitter emitter(OpBuilder::atBlockEnd(body));
   GraphImporter importer(*file.proto, reader, options, report, emitter, &symbols);
   importer.rebatch = bound.rebatch;
+  isRebatched = bound.rebatch != 0;
   Scope scope;
   SmallVector<Type> types;
   SmallVector<DictionaryAttr> attributes;
   for (const BoundInput &input : bound.inputs) {
     Entry &entry = scope.entries[input.name];
+    entry.onnxType = input.onnxType;
     Location loc = NameLoc::get(StringAttr::get(&context, input.name));
     emitter.begin(loc);
     if (input.value) {
@@ -165,11 +175,30 @@ void ModelImport::fill(func::FuncOp function, onnx::GraphProto &graph,
   }
   function.setFunctionType(FunctionType::get(&context, types, {}));
   function.setAllArgAttrs(attributes);
-  importer.importGraph(graph, scope);
+  if (importer.importGraph(graph, scope) && report.unsupported.empty())
+    importer.checkPromoted();
   if (report.errors.empty())
     addOutputs(function, graph, importer, scope);
   module.getBody()->getOperations().splice(module.getBody()->begin(),
                                            symbols.getOperations());
+}
+
+/// Where a result has another shape than the model declares.
+void ModelImport::noteShape(const onnx::ValueInfoProto &output, Value value) {
+  const auto &type = output.type().tensor_type();
+  if (!type.has_shape() || isRebatched)
+    return;
+  Ints declared;
+  for (const auto &dim : type.shape().dim())
+    declared.push_back(dim.has_dim_value() ? dim.dim_value() : -1);
+  bool same = declared.size() == shapeOf(value).size();
+  for (size_t i = 0; same && i < declared.size(); ++i)
+    same = declared[i] < 0 || declared[i] == shapeOf(value)[i];
+  if (same || llvm::any_of(declared, [](int64_t d) { return d < 0; }))
+    return;
+  report.notes.push_back("shapes: output '" + output.name() + "' is declared as " +
+                         shapeText(declared) + " and has shape " +
+                         shapeText(shapeOf(value)));
 }
 
 void ModelImport::addOutputs(func::FuncOp function, onnx::GraphProto &graph,
@@ -182,6 +211,9 @@ void ModelImport::addOutputs(func::FuncOp function, onnx::GraphProto &graph,
       report.errors.push_back("output '" + output.name() + "' is computed by no node");
       continue;
     }
+    if (entry->items)
+      report.errors.push_back("output '" + output.name() +
+                              "' is a sequence; give its tensors as outputs");
     if (!entry->value)
       continue; // poisoned: the cause has been reported
     values.push_back(entry->value);
@@ -190,6 +222,7 @@ void ModelImport::addOutputs(func::FuncOp function, onnx::GraphProto &graph,
         &context, NamedAttribute(StringAttr::get(&context, "graph.name"),
                                  StringAttr::get(&context, output.name()))));
     const auto &dims = output.type().tensor_type().shape().dim();
+    noteShape(output, entry->value);
     bool batched = importer.rebatch && dims.size() > 0 && dims[0].dim_value() == 1;
     if (batched &&
         (rankOf(entry->value) == 0 || dimOf(entry->value, 0) != importer.rebatch))
@@ -206,6 +239,30 @@ void ModelImport::addOutputs(func::FuncOp function, onnx::GraphProto &graph,
   function.setFunctionType(builder.getFunctionType(
       function.getArgumentTypes(), llvm::to_vector(ValueRange(values).getTypes())));
   function.setAllResultAttrs(attributes);
+}
+
+/// Where the model's batch is 1 and another was asked for.
+void ModelImport::proveBatch(func::FuncOp function, const BoundInputs &bound) {
+  if (bound.rebatch == 0)
+    return;
+  llvm::SmallVector<bool> batched;
+  std::string example;
+  for (const BoundInput &input : bound.inputs) {
+    if (input.value)
+      continue;
+    batched.push_back(input.rebatched);
+    if (input.rebatched && example.empty())
+      example = input.name;
+  }
+  auto problem = findMixing(function, batched, bound.rebatch);
+  if (problem)
+    report.errors.push_back(
+        "input '" + example + "' has batch 1 in the model and " +
+        std::to_string(bound.rebatch) + " in `shapes`, but " + *problem +
+        " mixes samples or cannot be shown to keep them apart; keep batch 1 in `shapes` "
+        "(and `accumulate: " +
+        std::to_string(bound.rebatch) +
+        "`), or export the model with a dynamic batch dimension");
 }
 
 void ModelImport::dropDeadCode(ModuleOp module, func::FuncOp function) {
@@ -229,6 +286,14 @@ void ModelImport::dropDeadCode(ModuleOp module, func::FuncOp function) {
   }
 }
 
+/// What to do about a floating-point type that is not trained.
+static std::string advice(RankedTensorType type) {
+  if (type.getElementType().isF64())
+    return " is not supported, only f32; export the model in float (model.float())";
+  return " is not yet supported, only f32; export the model in float (model.float()): "
+         "mixed precision is a choice of the spec, not of the file";
+}
+
 /// Other floating-point types than f32 are kept by the importer but not trained yet: all
 /// of them in one report.
 void ModelImport::checkTypes(ModuleOp module, func::FuncOp function) {
@@ -237,10 +302,8 @@ void ModelImport::checkTypes(ModuleOp module, func::FuncOp function) {
     if (!tensor || !isa<FloatType>(tensor.getElementType()) ||
         tensor.getElementType().isF32())
       return false;
-    report.unsupported.push_back({kind.str(), name.str(),
-                                  typeText(tensor.getElementType()) +
-                                      " is not yet supported, "
-                                      "only f32; export the model in float"});
+    report.unsupported.push_back(
+        {kind.str(), name.str(), typeText(tensor.getElementType()) + advice(tensor)});
     return true;
   };
   bool found = false;

@@ -21,6 +21,7 @@ struct ImportOptions {
   std::map<std::string, std::vector<double>> values;
   std::vector<TieSpec> tie;
   std::vector<std::string> untie;
+  std::vector<std::string> promote; // globs over results of Constant nodes
   /// Recognise LayerNorm, Gelu, Softmax, ... in their decomposed forms.
   bool recognizeComposites = true;
 
@@ -56,6 +57,8 @@ struct ImportReport {
   std::vector<std::string> errors; // of the file, the inputs, the options
   std::vector<std::string> notes;  // "topic: text"
   int64_t irVersion = 0, opset = 0;
+  /// Results of nodes whose names do not follow from the node's: tensor -> node.
+  std::map<std::string, std::string> tensorNodes;
 
   /// All problems as lines of text; empty if the import succeeded.
   std::vector<std::string> problems() const;

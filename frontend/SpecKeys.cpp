@@ -71,8 +71,14 @@ const SpecKey kKeys[] = {
     {"trainable", K::List, kReady, "globs over parameter names; default all"},
     {"frozen", K::List, kReady, "globs removed from trainable"},
     {"tie", K::List, kReady,
-     "pairs of parameters kept equal: [a, b] or [a, \"b@transpose\"]"},
+     "pairs of parameters kept equal: [a, b] or [a, \"b@transpose\"]; [a, \"a@copies\"]: "
+     "the "
+     "slices of a along its first dimension"},
     {"untie", K::List, kReady, "names of tied parameters to train apart"},
+    {"promote", K::List, kReady,
+     "globs over results of Constant nodes, and over inputs, that are weights: they "
+     "become "
+     "parameters"},
     {"optimizer", K::Map, kReady, "the optimizer and its hyper-parameters"},
     {"optimizer.kind", K::String, kReady,
      "sgd, adam, adamw, nadam, radam, adagrad, rmsprop, lamb, lion, adafactor, muon; "

@@ -56,6 +56,7 @@ void Reader::fill(const YAML::Node &root) {
   read(root, "trainable", spec.trainable, "a list of globs");
   read(root, "frozen", spec.frozen, "a list of globs");
   read(root, "untie", spec.untie, "a list of names");
+  read(root, "promote", spec.promote, "a list of names");
   read(root, "entries", spec.entries, "a list of entry names");
   if (root["precision"] && root["precision"]["compute"]) {
     YAML::Node compute = root["precision"]["compute"];

@@ -134,6 +134,7 @@ struct InitRule {
 struct TieSpec {
   std::string first, second;
   bool transpose = false;
+  bool copies = false; // slices of `first` along dimension 0 are one parameter
 };
 
 struct TrainingSpec {
@@ -147,6 +148,7 @@ struct TrainingSpec {
   std::vector<std::string> trainable = {"*"}, frozen;
   std::vector<TieSpec> tie;
   std::vector<std::string> untie;
+  std::vector<std::string> promote; // globs: weights inside Constant nodes to train
   OptimizerSpec optimizer;
   std::vector<ParameterGroupSpec> parameterGroups;
   ScheduleSpec schedule;

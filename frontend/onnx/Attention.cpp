@@ -1,4 +1,5 @@
 // Attention and RotaryEmbedding of opset 23, decomposed.
+#include "frontend/onnx/Attention.h"
 #include "frontend/onnx/OpTable.h"
 
 #include <cmath>
@@ -6,9 +7,6 @@
 
 namespace sluice::frontend {
 
-namespace {
-
-/// [batch, sequence, heads * size] as [batch, heads, sequence, size].
 Value splitHeads(Emitter &e, Value x, int64_t heads) {
   if (!x || rankOf(x) == 4)
     return x;
@@ -17,6 +15,16 @@ Value splitHeads(Emitter &e, Value x, int64_t heads) {
   Ints shape = {dimOf(x, 0), dimOf(x, 1), heads, dimOf(x, 2) / heads};
   return e.transpose(e.reshape(x, shape), {0, 2, 1, 3});
 }
+Value mergeHeads(Emitter &e, Value x) {
+  if (!x)
+    return x;
+  return e.reshape(e.transpose(x, {0, 2, 1, 3}),
+                   {dimOf(x, 0), dimOf(x, 2), dimOf(x, 1) * dimOf(x, 3)});
+}
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// Key and value heads are shared by groups of query heads.
 Value repeatHeads(Emitter &e, Value x, int64_t heads) {
@@ -36,94 +44,129 @@ Value additiveMask(Emitter &e, Value mask, Type type) {
   if (!mask || isFloat(mask))
     return mask;
   Value allowed = e.splat(shapeOf(mask), type, 0);
-  return e.select(mask, allowed,
-                  e.like(allowed, -std::numeric_limits<double>::infinity()));
+  return e.select(mask, allowed, e.like(allowed, -infinity));
 }
 
-LogicalResult importAttention(Node &n) {
-  Emitter &e = n.e;
-  Value q = n.in(0), k = n.in(1), v = n.in(2);
-  if (!q || !k || !v)
-    return failure();
-  if (n.wants(3))
-    return n.fail("the result 'qk_matmul_output' is not supported yet");
-  bool flat = rankOf(q) == 3;
-  q = splitHeads(e, q, n.i("q_num_heads", 0));
-  k = splitHeads(e, k, n.i("kv_num_heads", 0));
-  v = splitHeads(e, v, n.i("kv_num_heads", 0));
+/// True for keys that a query may not see.
+Value hidden(Emitter &e, llvm::ArrayRef<int64_t> square, const AttentionForm &form) {
+  Value ahead = e.sub(e.iota(square, 1), e.iota(square, 0));
+  Value later = e.cmp(ahead, double(form.past), "gt");
+  if (form.window < 0)
+    return later;
+  return e.bin("or", later, e.cmp(ahead, double(form.past - form.window), "le"));
+}
+
+} // namespace
+
+Value attend(Emitter &e, Value q, Value k, Value v, const AttentionForm &form,
+             Value *scores) {
   if (!q || !k || !v || rankOf(q) != 4 || rankOf(k) != 4 || rankOf(v) != 4)
-    return failure();
-  int64_t past = 0;
-  if (n.has(4) && n.has(5)) {
-    Value pastKey = n.in(4);
-    past = pastKey ? dimOf(pastKey, 2) : 0;
-    k = e.concat({pastKey, k}, 2);
-    v = e.concat({n.in(5), v}, 2);
-  }
-  if (!k || !v || failed(n.out(1, k)) || failed(n.out(2, v)))
-    return failure();
+    return e.fail("queries, keys and values do not have four dimensions");
   k = repeatHeads(e, k, dimOf(q, 1));
   v = repeatHeads(e, v, dimOf(q, 1));
-  double scale = n.f("scale", 1 / std::sqrt(double(dimOf(q, 3))));
-  Value scores = k ? e.mul(e.matmul(q, e.transpose(k, {0, 1, 3, 2})), scale) : k;
-  if (n.has(3))
-    scores = e.add(scores, additiveMask(e, n.in(3), elementOf(q)));
-  if (scores && n.i("is_causal", 0)) {
-    auto square = shapeOf(scores).take_back(2);
-    Value ahead = e.cmp(e.sub(e.iota(square, 1), e.iota(square, 0)), double(past), "gt");
-    scores =
-        e.select(ahead, e.like(scores, -std::numeric_limits<double>::infinity()), scores);
-  }
-  if (double cap = n.f("softcap", 0); cap > 0)
-    scores = e.mul(e.un("tanh", e.mul(scores, 1 / cap)), cap);
-  Value y = e.matmul(e.op("softmax", {scores}, {e.i64("axis", 3)}), v);
-  if (y && flat)
-    y = e.reshape(e.transpose(y, {0, 2, 1, 3}),
-                  {dimOf(y, 0), dimOf(y, 2), dimOf(y, 1) * dimOf(y, 3)});
-  return n.out(0, y);
+  double scale = form.scale != 0 ? form.scale : 1 / std::sqrt(double(dimOf(q, 3)));
+  Value s = k ? e.mul(e.matmul(q, e.transpose(k, {0, 1, 3, 2})), scale) : k;
+  auto keep = [&](int stage) {
+    if (scores && stage <= form.stage)
+      *scores = s;
+  };
+  keep(0);
+  for (Value mask : form.masks)
+    s = e.add(s, additiveMask(e, mask, elementOf(q)));
+  if (!s)
+    return {};
+  if (form.causal)
+    s = e.select(hidden(e, shapeOf(s).take_back(2), form), e.like(s, -infinity), s);
+  keep(1);
+  if (form.softcap > 0)
+    s = e.mul(e.un("tanh", e.mul(s, 1 / form.softcap)), form.softcap);
+  keep(2);
+  s = e.op("softmax", {s}, {e.i64("axis", 3)});
+  keep(3);
+  return e.matmul(s, v);
 }
 
-/// Pairs (a, b) of the leading part of each head turn by an angle: (a cos - b sin, a sin
-/// + b cos).
-LogicalResult importRotary(Node &n) {
-  Emitter &e = n.e;
-  Value x = n.in(0), cosine = n.in(1), sine = n.in(2);
+Value rotate(Emitter &e, Value x, Value cosine, Value sine, int64_t turned,
+             bool interleaved) {
   if (!x || !cosine || !sine)
-    return failure();
-  Ints original(shapeOf(x));
-  bool flat = rankOf(x) == 3;
-  x = splitHeads(e, x, n.i("num_heads", 0)); // [batch, heads, sequence, size]
-  if (!x || rankOf(x) != 4)
-    return failure();
-  if (n.has(3)) { // rows of the caches by position: [batch, sequence, size / 2]
-    cosine = e.gather(cosine, n.in(3), 0);
-    sine = e.gather(sine, n.in(3), 0);
-  }
-  int64_t size = dimOf(x, 3), turned = n.i("rotary_embedding_dim", 0), half;
-  turned = turned == 0 ? size : turned;
-  half = turned / 2;
-  if (!cosine || !sine || rankOf(cosine) != 3 || turned < 2 || turned > size ||
-      turned % 2 || dimOf(cosine, 2) != half)
-    return n.fail("the caches do not fit the operand");
-  bool interleaved = n.i("interleaved", 0);
+    return {};
+  int64_t size = dimOf(x, 3), half = turned / 2;
+  if (turned < 2 || turned > size || turned % 2 || rankOf(cosine) != 3 ||
+      shapeOf(cosine) != shapeOf(sine) || dimOf(cosine, 2) < half)
+    return e.fail("caches of " + shapeText(shapeOf(cosine)) + " do not fit heads of " +
+                  llvm::Twine(size) + " elements of which " + llvm::Twine(turned) +
+                  " turn");
+  cosine = e.sliceAxis(cosine, 2, 0, half);
+  sine = e.sliceAxis(sine, 2, 0, half);
   Value part = e.sliceAxis(x, 3, 0, turned);
   Value a =
       interleaved ? e.sliceAxis(part, 3, 0, half, 2) : e.sliceAxis(part, 3, 0, half);
   Value b =
       interleaved ? e.sliceAxis(part, 3, 1, half, 2) : e.sliceAxis(part, 3, half, half);
   Value c = e.unsqueeze(cosine, 1), s = e.unsqueeze(sine, 1);
-  Value real = e.sub(e.mul(a, c), e.mul(b, s)),
-        imaginary = e.add(e.mul(a, s), e.mul(b, c));
+  Value real = e.sub(e.mul(a, c), e.mul(b, s));
+  Value imaginary = e.add(e.mul(a, s), e.mul(b, c));
   if (!real || !imaginary)
-    return failure();
+    return {};
   Value y =
       interleaved
           ? e.reshape(e.concat({e.unsqueeze(real, 4), e.unsqueeze(imaginary, 4)}, 4),
                       shapeOf(part))
           : e.concat({real, imaginary}, 3);
-  if (turned < size)
-    y = e.concat({y, e.sliceAxis(x, 3, turned, size - turned)}, 3);
-  return n.out(flat && y ? e.reshape(e.transpose(y, {0, 2, 1, 3}), original) : y);
+  return turned < size ? e.concat({y, e.sliceAxis(x, 3, turned, size - turned)}, 3) : y;
+}
+
+namespace {
+
+LogicalResult importAttention(Node &n) {
+  Emitter &e = n.e;
+  Value q = n.in(0), k = n.in(1), v = n.in(2);
+  if (!q || !k || !v)
+    return failure();
+  bool flat = rankOf(q) == 3;
+  q = splitHeads(e, q, n.i("q_num_heads", 0));
+  k = splitHeads(e, k, n.i("kv_num_heads", 0));
+  v = splitHeads(e, v, n.i("kv_num_heads", 0));
+  if (!q || !k || !v || rankOf(q) != 4 || rankOf(k) != 4 || rankOf(v) != 4)
+    return failure();
+  AttentionForm form;
+  if (n.has(4) && n.has(5)) {
+    Value pastKey = n.in(4);
+    form.past = pastKey ? dimOf(pastKey, 2) : 0;
+    k = e.concat({pastKey, k}, 2);
+    v = e.concat({n.in(5), v}, 2);
+  }
+  if (!k || !v || failed(n.out(1, k)) || failed(n.out(2, v)))
+    return failure();
+  form.scale = n.f("scale", 0);
+  form.softcap = n.f("softcap", 0);
+  form.causal = n.i("is_causal", 0);
+  form.stage = int(n.i("qk_matmul_output_mode", 0));
+  if (n.has(3))
+    form.masks.push_back(n.in(3));
+  Value scores, y = attend(e, q, k, v, form, &scores);
+  if (n.wants(3) && (!y || failed(n.out(3, scores))))
+    return failure();
+  return n.out(0, flat ? mergeHeads(e, y) : y);
+}
+
+LogicalResult importRotary(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0), cosine = n.in(1), sine = n.in(2);
+  if (!x || !cosine || !sine)
+    return failure();
+  bool flat = rankOf(x) == 3;
+  x = splitHeads(e, x, n.i("num_heads", 0));
+  if (!x || rankOf(x) != 4)
+    return failure();
+  if (n.has(3)) { // rows of the caches by position
+    cosine = e.gather(cosine, n.in(3), 0);
+    sine = e.gather(sine, n.in(3), 0);
+  }
+  int64_t turned = n.i("rotary_embedding_dim", 0);
+  Value y =
+      rotate(e, x, cosine, sine, turned ? turned : dimOf(x, 3), n.i("interleaved", 0));
+  return n.out(flat ? mergeHeads(e, y) : y);
 }
 
 } // namespace

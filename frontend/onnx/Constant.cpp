@@ -29,6 +29,8 @@ LogicalResult importConstant(Node &n) {
   if (auto *list = n.attribute("value_floats"))
     return n.out(
         realList(e, llvm::ArrayRef<float>(list->floats().data(), list->floats_size())));
+  if (!n.wants(0))
+    return n.fail("has no result");
   for (auto &attribute : *n.proto.mutable_attribute()) {
     if (attribute.name() != "value" || !attribute.has_t())
       continue;
@@ -36,15 +38,17 @@ LogicalResult importConstant(Node &n) {
     auto value = n.importer.reader.attribute(*attribute.mutable_t(), error);
     if (!value)
       return n.fail(error);
-    bool weight = mlir::isa<mlir::FloatType>(value.getElementType()) &&
-                  value.size() > 1 && n.wants(0) &&
-                  n.importer.isWeight(n.scope, n.proto.output(0));
-    if (weight)
-      n.importer.note("constants", "'" + n.proto.output(0) + "' (" +
-                                       shapeText(value.getShapedType().getShape()) +
-                                       ") is a weight inside a Constant node and is not "
-                                       "trained; store it as an initializer to train it");
-    return n.out(e.constant(value));
+    const std::string &name = n.proto.output(0);
+    bool real = mlir::isa<mlir::FloatType>(value.getElementType());
+    if (real && n.importer.isPromoted(name))
+      return n.out(n.importer.promoted(n.scope, name, attribute.t(), value));
+    if (real && value.size() > 1 && n.importer.isWeight(n.scope, name))
+      n.importer.note("constants",
+                      "'" + name + "' (" + shapeText(value.getShapedType().getShape()) +
+                          ") is a weight inside a Constant node and is not trained; "
+                          "`promote: [" +
+                          name + "]` in the spec (globs) trains it");
+    return n.out(0, e.constant(value), attribute.t().data_type());
   }
   return n.fail("has no value of a supported kind");
 }
@@ -176,9 +180,11 @@ LogicalResult importOneHot(Node &n) {
 
 /// Results whose size depends on data: only for data known now.
 LogicalResult importNonZero(Node &n) {
-  auto x = n.constant(0);
+  auto x = n.maybeConstant(0);
   if (!x)
-    return n.fail("the size of its result depends on data, which is not supported");
+    return n.fail("the number of elements that are not zero depends on data, and shapes "
+                  "must be known when compiling; fix its operand by `values`, keep all "
+                  "elements under a mask (Where), or a bounded number of them (TopK)");
   Ints rows;
   int64_t rank = x->shape.size(), found = 0;
   std::vector<Ints> index(std::max<int64_t>(rank, 1));
@@ -196,9 +202,12 @@ LogicalResult importNonZero(Node &n) {
 }
 LogicalResult importCompress(Node &n) {
   Value x = n.in(0);
-  auto condition = n.constant(1);
+  auto condition = n.maybeConstant(1);
   if (!x || !condition)
-    return n.fail("the size of its result depends on data, which is not supported");
+    return n.fail(
+        "the number of slices it keeps depends on data, and shapes must be known "
+        "when compiling; fix its condition by `values`, keep all slices under a "
+        "mask (Where), or a bounded number of them (TopK and Gather)");
   int64_t axis = 0;
   if (n.hasAttr("axis")) {
     auto given = n.axis(n.i("axis", 0), rankOf(x));

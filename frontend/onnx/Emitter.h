@@ -93,6 +93,9 @@ public:
 
   /// The elements of a constant; nothing for any other value or one too large to look at.
   std::optional<graph::HostTensor> host(Value x) const;
+  /// The same through operations on one value that folding left alone because of the size
+  /// of their result (a repeated row, say).
+  std::optional<graph::HostTensor> known(Value x);
 
   mlir::MLIRContext *context() const { return builder.getContext(); }
   Type f32() { return builder.getF32Type(); }

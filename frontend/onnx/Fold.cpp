@@ -175,4 +175,30 @@ bool Emitter::fold(Operation *op, SmallVectorImpl<Value> &results) {
   return true;
 }
 
+std::optional<HostTensor> Emitter::known(Value x) {
+  SmallVector<Operation *> chain;
+  while (x && !x.getDefiningOp<graph::ConstantOp>()) {
+    Operation *op = x.getDefiningOp();
+    if (!op || !isa<graph::Evaluable>(op) || op->getNumOperands() != 1 ||
+        op->getNumResults() != 1 || chain.size() >= 16)
+      return std::nullopt;
+    foldedElements += elementCount(shapeOf(x));
+    if (elementCount(shapeOf(x)) > foldLarge || foldedElements > foldTotal)
+      return std::nullopt;
+    chain.push_back(op);
+    x = op->getOperand(0);
+  }
+  std::optional<HostTensor> tensor = host(x);
+  for (Operation *op : llvm::reverse(chain)) {
+    if (!tensor)
+      return std::nullopt;
+    HostTensor result =
+        HostTensor::zeros(cast<RankedTensorType>(op->getResult(0).getType()));
+    if (!evaluateInto(op, *tensor, result))
+      return std::nullopt;
+    tensor = std::move(result);
+  }
+  return tensor;
+}
+
 } // namespace sluice::frontend

@@ -123,6 +123,9 @@ bool GraphImporter::importGraph(onnx::GraphProto &graph, Scope &scope) {
     if (!report.errors.empty())
       return false;
     noteSharing(graph, uses);
+    noteNames(graph, uses);
+    noteFoldedNorms(graph);
+    noteCopies(graph, uses);
   }
   llvm::StringSet<> needed = neededNames(graph);
   bool ok = importNodes(*graph.mutable_node(), scope, opsets, &needed);
@@ -142,6 +145,13 @@ bool GraphImporter::importFunction(const onnx::FunctionProto &function,
     e.fail("function '" + name + "' calls itself, or functions are nested too deep");
     return false;
   }
+  for (const auto &import : function.opset_import())
+    if ((import.domain().empty() || import.domain() == "ai.onnx") &&
+        import.version() > maxOpset) {
+      e.fail("function '" + name + "' uses opset " + Twine(import.version()) +
+             ", newer than the newest known, " + Twine(maxOpset));
+      return false;
+    }
   functionStack.push_back(name);
   llvm::StringMap<int64_t> versions = opsets;
   for (const auto &import : function.opset_import())
@@ -199,7 +209,7 @@ bool GraphImporter::importNode(onnx::NodeProto &node, Scope &scope,
   const onnx::FunctionProto *function = findFunction(node);
   Handler handler = function ? importCall : findHandler(domain, node.op_type());
   if (!handler) {
-    unsupported(node, domain == "ai.onnx.ml" ? "not trainable" : "not supported yet");
+    unsupported(node, unknownReason(node));
     return poison();
   }
   bool dark = false;
@@ -220,8 +230,12 @@ bool GraphImporter::importNode(onnx::NodeProto &node, Scope &scope,
   e.begin(NameLoc::get(StringAttr::get(e.context(), nodeName(node))));
   auto version = versions.find(domain);
   Node context(*this, scope, node, version == versions.end() ? 1 : version->second);
-  if (succeeded(handler(context)))
+  if (succeeded(handler(context))) {
+    for (const std::string &output : node.output())
+      if (output.find(nodeName(node)) == std::string::npos && !output.empty())
+        report.tensorNodes.try_emplace(output, nodeName(node));
     return true;
+  }
   std::string reason = context.reason.empty() ? e.error() : context.reason;
   // An empty reason: the cause lies in a subgraph and is reported there.
   if (reason != "reported")

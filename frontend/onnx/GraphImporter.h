@@ -27,6 +27,8 @@ struct Entry {
   Value value; // null: not emitted yet, or poisoned
   onnx::TensorProto *initializer = nullptr;
   bool poisoned = false;
+  std::optional<llvm::SmallVector<Value>> items; // a sequence, which has no value
+  int32_t onnxType = 0; // where known: tells unsigned types from their carriers
 };
 
 struct Scope {
@@ -65,15 +67,32 @@ public:
   Value parameter(const Scope &scope, const std::string &name,
                   mlir::RankedTensorType type, Role role, mlir::ElementsAttr init,
                   double fill);
+  /// Whether `promote` makes the result of a Constant node a parameter, and that
+  /// parameter.
+  bool isPromoted(const std::string &name);
+  Value promoted(const Scope &scope, const std::string &name,
+                 const onnx::TensorProto &tensor, mlir::ElementsAttr init);
+  /// An error for each pattern of `promote` that no Constant node has met.
+  void checkPromoted();
   /// A scalar the runtime writes before each program: "control/seed", ...
   Value control(llvm::StringRef name);
+  /// The ONNX element type of a name; 0 where it is not known.
+  int32_t typeOf(Scope &scope, const std::string &name);
   void checkTies(Scope &scope);
   /// Notes weights read by several nodes and weights with equal values (Sharing.cpp).
   void noteSharing(onnx::GraphProto &graph, const UseMap &uses);
+  // What exporters lose (Traps.cpp).
+  void noteNames(const onnx::GraphProto &graph, const UseMap &uses);
+  void noteFoldedNorms(const onnx::GraphProto &graph);
+  void noteCopies(onnx::GraphProto &graph, const UseMap &uses);
+  /// Whether `tie` makes the slices of a weight one parameter.
+  bool copiesOf(const std::string &name) const;
 
   void note(const std::string &topic, const std::string &text);
   void unsupported(const onnx::NodeProto &node, const std::string &reason);
   /// A stable number for each random operation.
+  /// A pattern of `promote` that has named something.
+  void markPromoted(llvm::StringRef pattern) { promotions.insert(pattern); }
   int64_t nextRandomId() { return randomIds++; }
 
   onnx::ModelProto &model;
@@ -83,6 +102,8 @@ public:
   Emitter &e;
   int64_t rebatch = 0; // the batch asked for where the model says 1
   std::vector<std::string> functionStack;
+  /// By quantised tensor: the same numbers as reals, with a straight-through gradient.
+  llvm::DenseMap<Value, Value> unrounded;
 
 private:
   bool importNodes(google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes,
@@ -93,7 +114,10 @@ private:
   Value materialise(Scope &scope, const std::string &name, Entry &entry);
   Value emitInitializer(Scope &scope, const std::string &name, onnx::TensorProto &tensor,
                         const std::string &as);
+  Value emitCopies(Scope &scope, const std::string &name, onnx::TensorProto &tensor,
+                   const std::string &as);
   bool isMask(const Scope &scope, const std::string &name, onnx::TensorProto &tensor);
+  Value mergedStatistic(Scope &scope, const std::string &name, Entry &entry, Use use);
   Value untiedRead(Scope &scope, const std::string &name, Entry &entry, Use use);
   std::string symbolName(const Scope &scope, const std::string &name);
 
@@ -106,6 +130,7 @@ private:
   llvm::DenseMap<const onnx::TensorProto *, Value> reads;
   std::map<std::string, std::vector<std::pair<Use, Value>>> untied;
   llvm::StringSet<> noted;
+  llvm::StringSet<> promotions; // patterns that matched
   int64_t randomIds = 0;
 };
 
@@ -115,5 +140,7 @@ std::string operatorName(const onnx::NodeProto &node);
 /// True if an operator table or a function of the model has the node's operator.
 bool isKnown(const onnx::ModelProto &model, const onnx::NodeProto &node);
 UseMap collectUses(const onnx::GraphProto &graph);
+/// A mean or variance that batch normalisation keeps.
+bool isRunningStatistic(Use use);
 
 } // namespace sluice::frontend

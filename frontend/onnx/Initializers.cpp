@@ -34,7 +34,12 @@ constexpr Operand staticOperands[] = {{"Clip", 1, 2},
                                       {"DequantizeLinear", 1, 2},
                                       {"SoftmaxCrossEntropyLoss", 2, 2},
                                       {"NegativeLogLikelihoodLoss", 2, 2},
-                                      {"STFT", 1, 3}};
+                                      {"STFT", 1, 3},
+                                      {"RotaryEmbedding", 1, 3},
+                                      {"GroupQueryAttention", 5, 8},
+                                      {"RoiAlign", 1, 2},
+                                      {"MaxRoiPool", 1, 1},
+                                      {"NonMaxSuppression", 0, 4}};
 
 /// Operands where a model has its weights.
 constexpr Operand weightOperands[] = {{"Conv", 1, 2},
@@ -50,6 +55,14 @@ constexpr Operand weightOperands[] = {{"Conv", 1, 2},
                                       {"RMSNormalization", 1, 1},
                                       {"RNN", 1, 3},
                                       {"PRelu", 1, 1},
+                                      {"DeformConv", 1, 1},
+                                      {"DeformConv", 3, 3},
+                                      {"FusedConv", 1, 2},
+                                      {"FusedGemm", 1, 2},
+                                      {"FusedMatMul", 0, 1},
+                                      {"SkipLayerNormalization", 2, 4},
+                                      {"SkipSimplifiedLayerNormalization", 2, 3},
+                                      {"EmbedLayerNormalization", 2, 6},
                                       {"Gather", 0, 0}};
 
 bool contains(ArrayRef<Operand> operands, Use use) {
@@ -62,10 +75,6 @@ bool contains(ArrayRef<Operand> operands, Use use) {
 bool isView(StringRef op) {
   return op == "Unsqueeze" || op == "Squeeze" || op == "Reshape" || op == "Transpose" ||
          op == "Identity";
-}
-
-bool isRunningStatistic(Use use) {
-  return use.node && use.node->op_type() == "BatchNormalization" && use.index >= 3;
 }
 
 /// A scalar is a literal of the model's code (an epsilon, a factor) far more often than
@@ -96,6 +105,10 @@ bool weighsThrough(const UseMap &uses, StringRef name, bool viewed, int depth) {
 }
 
 } // namespace
+
+bool isRunningStatistic(Use use) {
+  return use.node && use.node->op_type() == "BatchNormalization" && use.index >= 3;
+}
 
 Role GraphImporter::roleOf(const Scope &scope, const std::string &name,
                            int64_t rank) const {
@@ -169,7 +182,8 @@ bool GraphImporter::isMask(const Scope &scope, const std::string &name,
     return false;
   for (Use use : uses->second) {
     StringRef op = use.node->op_type();
-    if (op != "Add" && op != "Sub" && op != "Where" && op != "Slice")
+    if (op != "Add" && op != "Sub" && op != "Where" && op != "Slice" &&
+        op != "Attention" && op != "MultiHeadAttention")
       return false;
   }
   std::string error;
@@ -197,6 +211,8 @@ Value GraphImporter::emitInitializer(Scope &scope, const std::string &name,
   ElementsAttr init = type ? reader.attribute(tensor, error) : ElementsAttr();
   if (!init)
     return e.fail("initializer '" + name + "': " + error);
+  if (copiesOf(name))
+    return emitCopies(scope, name, tensor, as);
   Role role = Role::Constant;
   if (isa<FloatType>(type.getElementType()))
     role = roleOf(scope, name, type.getRank());
@@ -225,7 +241,7 @@ Value GraphImporter::materialise(Scope &scope, const std::string &name, Entry &e
     return cached;
   for (const TieSpec &tie : options.tie) {
     Entry *first = tie.second == name ? scope.find(tie.first) : nullptr;
-    if (!first || !first->initializer || first == &entry)
+    if (!first || !first->initializer || first == &entry || tie.copies)
       continue;
     Value shared = read(scope, tie.first, {nullptr, 0});
     if (shared && tie.transpose && rankOf(shared) == 2)
@@ -269,6 +285,9 @@ Value GraphImporter::read(Scope &scope, const std::string &name, Use use) {
   Entry &entry = owner->entries[name];
   if (entry.poisoned)
     return {};
+  if (entry.initializer && use.node)
+    if (Value statistic = mergedStatistic(*owner, name, entry, use))
+      return statistic;
   if (!entry.value && entry.initializer) {
     if (llvm::is_contained(options.untie, name))
       return untiedRead(*owner, name, entry, use);
@@ -289,7 +308,7 @@ std::optional<graph::HostTensor> GraphImporter::constantOf(Scope &scope,
     if (auto read = entry->value.getDefiningOp<graph::ReadOp>())
       tensor = symbolTensors.lookup(read.getSymbol());
     if (!tensor)
-      return e.host(entry->value);
+      return e.known(entry->value);
   }
   std::string error;
   auto type = reader.type(*tensor, error);
@@ -301,35 +320,11 @@ std::optional<graph::HostTensor> GraphImporter::constantOf(Scope &scope,
   return values;
 }
 
-void GraphImporter::checkTies(Scope &scope) {
-  auto shape = [&](const std::string &name) -> std::optional<Ints> {
-    auto found = scope.entries.find(name);
-    if (found == scope.entries.end() || !found->second.initializer)
-      return std::nullopt;
-    auto &dims = found->second.initializer->dims();
-    return Ints(dims.begin(), dims.end());
-  };
-  for (const std::string &name : options.untie)
-    if (!shape(name))
-      report.errors.push_back("`untie` names '" + name + "', which is no initializer");
-  for (const TieSpec &tie : options.tie) {
-    auto first = shape(tie.first), second = shape(tie.second);
-    if (!first || !second) {
-      report.errors.push_back("`tie` names '" + (first ? tie.second : tie.first) +
-                              "', which is no initializer");
-      continue;
-    }
-    for (const TieSpec &other : options.tie)
-      if (other.second == tie.first)
-        report.errors.push_back("`tie` joins '" + tie.first + "' to '" + other.first +
-                                "' and others to it; name one weight first in all pairs");
-    if (tie.transpose)
-      std::reverse(second->begin(), second->end());
-    if (*first != *second || (tie.transpose && first->size() != 2))
-      report.errors.push_back("`tie` joins '" + tie.first + "' and '" + tie.second +
-                              "', whose shapes differ: " + shapeText(*first) + " and " +
-                              shapeText(*second));
-  }
+int32_t GraphImporter::typeOf(Scope &scope, const std::string &name) {
+  Entry *entry = scope.find(name);
+  if (!entry)
+    return 0;
+  return entry->initializer ? entry->initializer->data_type() : entry->onnxType;
 }
 
 } // namespace sluice::frontend

@@ -98,6 +98,7 @@ private:
       return size;
     if (index == 0 && dim.dim_value() == 1) {
       bound.rebatch = size;
+      rebatched.insert(input);
       report.notes.push_back("batch: input '" + input +
                              "' has batch 1 in the model and " + std::to_string(size) +
                              " here");
@@ -157,6 +158,7 @@ private:
             ", which is not supported");
     BoundInput result;
     result.name = input.name();
+    result.onnxType = onnxType;
     auto value = options.values.find(input.name());
     std::optional<Ints> shape;
     if (value != options.values.end() && !asked(input.name()) &&
@@ -177,6 +179,7 @@ private:
       return;
     }
     result.type = RankedTensorType::get(*shape, element);
+    result.rebatched = rebatched.contains(input.name());
     if (value != options.values.end())
       fix(result, value->second);
     bound.inputs.push_back(std::move(result));
@@ -202,7 +205,7 @@ private:
   const ImportOptions &options;
   ImportReport &report;
   std::map<std::string, int64_t> dimensions;
-  llvm::StringSet<> initializers;
+  llvm::StringSet<> initializers, rebatched;
   std::vector<std::string> names;
 };
 

@@ -8,6 +8,8 @@ namespace sluice::frontend {
 struct BoundInput {
   std::string name;
   mlir::RankedTensorType type;
+  int32_t onnxType = 0;
+  bool rebatched = false;                 // its batch is 1 in the model and another here
   std::optional<graph::HostTensor> value; // fixed by the options: no input any more
 };
 

@@ -19,7 +19,9 @@ template <const char *predicate> LogicalResult compare(Node &n) {
 constexpr char and_[] = "and", or_[] = "or", xor_[] = "xor", eq[] = "eq", lt[] = "lt",
                le[] = "le", gt[] = "gt", ge[] = "ge";
 
-LogicalResult importNot(Node &n) { return n.out(n.e.un("not", n.in(0))); }
+LogicalResult importNot(Node &n) {
+  return n.out(wrapUnsigned(n, n.e.un("not", n.in(0))));
+}
 LogicalResult importWhere(Node &n) {
   return n.out(n.e.select(n.in(0), n.in(1), n.in(2)));
 }
@@ -56,8 +58,19 @@ LogicalResult importBitShift(Node &n) {
   Type wide = e.i64Type();
   Value factor = e.gather(e.ints(powers), e.cast(shift, wide), 0);
   Value shifted = e.bin(direction == "LEFT" ? "mul" : "div", e.cast(x, wide), factor);
-  return n.out(e.cast(shifted, elementOf(x)));
+  return n.out(wrapUnsigned(n, e.cast(shifted, elementOf(x))));
 }
+
+} // namespace
+
+Value wrapUnsigned(Node &n, Value x) {
+  int bits = unsignedBits(n.typeOf(0));
+  if (!x || bits == 0 || bits == 64)
+    return x;
+  return n.e.bin("and", x, n.e.like(x, double((int64_t(1) << bits) - 1)));
+}
+
+namespace {
 
 Value convert(Node &n, Value x, int32_t onnxType) {
   Type type = elementType(n.e.context(), onnxType);
@@ -77,13 +90,18 @@ LogicalResult importCast(Node &n) {
     onnx::TensorProto::DataType type;
     if (!onnx::TensorProto::DataType_Parse(n.s("to", ""), &type))
       return n.fail("attribute 'to' is no type");
-    return n.out(convert(n, x, type));
+    return n.out(0, convert(n, x, type), type);
   }
-  return n.out(convert(n, x, static_cast<int32_t>(n.i("to", 0))));
+  auto type = static_cast<int32_t>(n.i("to", 0));
+  return n.out(0, convert(n, x, type), type);
 }
 LogicalResult importCastLike(Node &n) {
   Value like = n.in(1);
-  return like ? n.out(n.e.cast(n.in(0), elementOf(like))) : failure();
+  if (!like)
+    return failure();
+  int32_t type = n.typeOf(1);
+  return n.out(0, type ? convert(n, n.in(0), type) : n.e.cast(n.in(0), elementOf(like)),
+               type);
 }
 
 } // namespace

@@ -39,7 +39,8 @@ template <const char *name> LogicalResult unary(Node &n) {
 }
 template <const char *name> LogicalResult binary(Node &n) {
   Value a = n.in(0);
-  return n.out(n.e.bin(name, a, secondOperand(n, a)));
+  Value y = n.e.bin(name, a, secondOperand(n, a));
+  return n.out(y && isFloat(y) ? y : wrapUnsigned(n, y));
 }
 /// Max, Min, Sum: any number of operands.
 template <const char *name> LogicalResult variadic(Node &n) {

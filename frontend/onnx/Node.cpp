@@ -14,6 +14,9 @@ Value Node::in(int i) {
   if (!has(i))
     return e.fail("operand " + Twine(i) + " is missing");
   Value value = importer.read(scope, proto.input(i), {&proto, i});
+  if (!value)
+    if (Entry *entry = scope.find(proto.input(i)); entry && entry->items)
+      return e.fail("operand '" + proto.input(i) + "' is a sequence, expected a tensor");
   return value ? value : e.fail("operand '" + proto.input(i) + "' has no value");
 }
 
@@ -45,16 +48,49 @@ std::optional<Ints> Node::ints(int i) {
   return Ints(tensor->integers.begin(), tensor->integers.end());
 }
 
+int32_t Node::typeOf(int i) {
+  return has(i) ? importer.typeOf(scope, proto.input(i)) : 0;
+}
+
 LogicalResult Node::out(int i, Value value) {
+  if (!value)
+    return failure();
+  // Unsigned types are carried by signed ones; results of the same carrier inherit them.
+  for (int operand = 0; operand < inputs(); ++operand) {
+    int32_t type = typeOf(operand);
+    if (unsignedBits(type) && elementType(e.context(), type) == elementOf(value))
+      return out(i, value, type);
+  }
+  return out(i, value, 0);
+}
+LogicalResult Node::out(int i, Value value, int32_t onnxType) {
   if (!value)
     return failure();
   if (!wants(i))
     return success();
   Entry entry;
   entry.value = value;
+  entry.onnxType = onnxType;
   if (!scope.entries.try_emplace(proto.output(i), entry).second)
     return fail("the name '" + proto.output(i) + "' is given twice");
   return success();
+}
+
+LogicalResult Node::outSequence(ArrayRef<Value> items) {
+  if (!wants(0))
+    return success();
+  Entry entry;
+  entry.items.emplace(items.begin(), items.end());
+  if (!scope.entries.try_emplace(proto.output(0), entry).second)
+    return fail("the name '" + proto.output(0) + "' is given twice");
+  return success();
+}
+std::optional<SmallVector<Value>> Node::sequence(int i) {
+  Entry *entry = has(i) ? scope.find(proto.input(i)) : nullptr;
+  if (entry && entry->items)
+    return entry->items;
+  e.fail("operand " + Twine(i) + " is no sequence of known length");
+  return std::nullopt;
 }
 
 const onnx::AttributeProto *Node::attribute(StringRef name) const {

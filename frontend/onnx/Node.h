@@ -29,12 +29,19 @@ public:
   std::optional<Ints> ints(int i);
   /// The operand's elements if they are known, without an error.
   std::optional<HostTensor> maybeConstant(int i);
+  /// The elements of a sequence; an error where it is none.
+  std::optional<llvm::SmallVector<Value>> sequence(int i);
+  /// Its ONNX element type; 0 where it is not known.
+  int32_t typeOf(int i);
 
   // Results.
   int outputs() const { return proto.output_size(); }
   bool wants(int i) const { return i < proto.output_size() && !proto.output(i).empty(); }
   LogicalResult out(int i, Value value);
   LogicalResult out(Value value) { return out(0, value); }
+  /// The same where the result's ONNX type does not follow from an operand.
+  LogicalResult out(int i, Value value, int32_t onnxType);
+  LogicalResult outSequence(llvm::ArrayRef<Value> items);
 
   // Attributes.
   const onnx::AttributeProto *attribute(llvm::StringRef name) const;

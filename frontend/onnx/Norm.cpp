@@ -88,6 +88,10 @@ LogicalResult importBatchNorm(Node &n) {
                                 : !n.i("is_test", 0) && n.outputs() > 1;
   if (train)
     return trainBatchNorm(n, x, p, shape);
+  n.importer.note("BatchNormalization",
+                  "nodes in evaluation form use the running statistics, which training "
+                  "then leaves as they are; export in training mode to train with those "
+                  "of the batch");
   Value y = e.op("batch_norm", {x, p[0], p[1], p[2], p[3]},
                  {e.f64("epsilon", n.f("epsilon", 1e-5f))});
   return n.out(e.reshape(y, shape));
@@ -213,6 +217,7 @@ void addNorm(OpTable &table) {
   table["GroupNormalization"] = importGroupNorm;
   table["LayerNormalization"] = importLayerNorm;
   table["RMSNormalization"] = importRmsNorm;
+  table["SimplifiedLayerNormalization"] = importRmsNorm; // ONNX Runtime's name
   table["LpNormalization"] = importLpNorm;
   table["MeanVarianceNormalization"] = importMeanVarianceNorm;
   table["LRN"] = importLrn;

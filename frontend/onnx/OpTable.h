@@ -8,6 +8,11 @@ namespace sluice::frontend {
 
 /// Null if there is none.
 Handler findHandler(llvm::StringRef domain, llvm::StringRef op);
+/// All operators of a domain ("" or "com.microsoft"), sorted.
+std::vector<std::string> operatorNames(llvm::StringRef domain);
+
+/// Why there is none.
+std::string unknownReason(const onnx::NodeProto &node);
 
 /// A call of a model-local function (ControlFlow.cpp).
 LogicalResult importCall(Node &node);
@@ -25,6 +30,12 @@ void addEinsum(OpTable &table);
 void addConv(OpTable &table);
 void addPool(OpTable &table);
 void addPoolIndices(OpTable &table);
+void addDeterminant(OpTable &table);
+void addRoi(OpTable &table);
+void addBlocks(OpTable &table);
+void addSequence(OpTable &table);
+void addKnown(OpTable &table);
+void addNGrams(OpTable &table);
 void addNorm(OpTable &table);
 void addSoftmax(OpTable &table);
 void addShape(OpTable &table);
@@ -43,5 +54,6 @@ void addRandom(OpTable &table);
 void addQuantize(OpTable &table);
 void addSignal(OpTable &table);
 void addMicrosoft(OpTable &table); // domain com.microsoft
+void addMicrosoftAttention(OpTable &table);
 
 } // namespace sluice::frontend

@@ -119,36 +119,8 @@ LogicalResult importMaxUnpool(Node &n) {
   return n.out(e.pad(e.reshape(y, pooled), low, high, 0));
 }
 
-/// Determinants of 1x1 to 3x3 matrices by their formula.
-LogicalResult importDet(Node &n) {
-  Emitter &e = n.e;
-  Value x = n.in(0);
-  if (!x || rankOf(x) < 2)
-    return n.fail("the operand needs a rank of 2 or more");
-  int64_t r = rankOf(x), size = dimOf(x, r - 1);
-  if (dimOf(x, r - 2) != size || size < 1 || size > 3)
-    return n.fail("only matrices up to 3x3 are supported");
-  auto at = [&](int64_t i, int64_t j) {
-    Value row = e.sliceAxis(x, r - 2, i % size, 1);
-    return e.squeeze(e.squeeze(e.sliceAxis(row, r - 1, j % size, 1), r - 1), r - 2);
-  };
-  if (size == 1)
-    return n.out(at(0, 0));
-  auto minor = [&](int64_t i, int64_t j) { // of rows i, i + 1 and columns j, j + 1
-    return e.sub(e.mul(at(i, j), at(i + 1, j + 1)), e.mul(at(i, j + 1), at(i + 1, j)));
-  };
-  if (size == 2)
-    return n.out(minor(0, 0));
-  Value sum = e.mul(at(0, 0), minor(1, 1));
-  sum = e.add(sum, e.mul(at(0, 1), minor(1, 2)));
-  return n.out(e.add(sum, e.mul(at(0, 2), minor(1, 0))));
-}
-
 } // namespace
 
-void addPoolIndices(OpTable &table) {
-  table["MaxUnpool"] = importMaxUnpool;
-  table["Det"] = importDet;
-}
+void addPoolIndices(OpTable &table) { table["MaxUnpool"] = importMaxUnpool; }
 
 } // namespace sluice::frontend

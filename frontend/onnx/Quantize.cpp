@@ -8,26 +8,30 @@ namespace sluice::frontend {
 namespace {
 
 struct Range {
-  Type type; // stored
+  Type type; // of the carrier
   double low, high;
+  int32_t onnxType;
 };
 
-/// The range of a quantised tensor by its stored type. Unsigned 8-bit values are stored
-/// as i32.
-std::optional<Range> rangeOf(Node &n, Type stored, int64_t onnxType) {
-  Emitter &e = n.e;
-  if (onnxType == onnx::TensorProto::UINT16)
-    return Range{e.builder.getI32Type(), 0, 65535};
-  if (onnxType != 0)
-    stored = elementType(e.context(), static_cast<int32_t>(onnxType));
-  if (!stored || stored.isInteger(32))
-    return Range{e.builder.getI32Type(), 0, 255};
-  if (stored.isInteger(8))
-    return Range{stored, -128, 127};
-  if (stored.isInteger(16))
-    return Range{stored, -32768, 32767};
-  e.fail("quantisation to " + typeText(stored) + " is not supported yet");
-  return std::nullopt;
+/// The range of a quantised tensor by its ONNX type, uint8 where that is not known.
+/// Unsigned 8- and 16-bit values are carried as i32.
+std::optional<Range> rangeOf(Node &n, int64_t onnxType) {
+  auto type = static_cast<int32_t>(onnxType ? onnxType : onnx::TensorProto::UINT8);
+  Type stored = elementType(n.e.context(), type);
+  switch (type) {
+  case onnx::TensorProto::UINT8:
+    return Range{stored, 0, 255, type};
+  case onnx::TensorProto::INT8:
+    return Range{stored, -128, 127, type};
+  case onnx::TensorProto::UINT16:
+    return Range{stored, 0, 65535, type};
+  case onnx::TensorProto::INT16:
+    return Range{stored, -32768, 32767, type};
+  default:
+    n.e.fail("quantisation to " + onnxTypeName(type) +
+             " is not supported yet, only to int8, uint8, int16 and uint16");
+    return std::nullopt;
+  }
 }
 
 /// A scale or zero point in the shape of x: one for all, one per element of `axis`, or
@@ -55,39 +59,72 @@ Value spread(Node &n, Value v, Value x, int64_t axis, int64_t block) {
   return e.sliceAxis(repeated, *normal, 0, dimOf(x, *normal));
 }
 
+/// The ONNX type of a zero point; by its carrier where nothing says more.
+int32_t quantizedType(Node &n, int operand) {
+  if (int32_t type = n.typeOf(operand))
+    return type;
+  Value zero = n.in(operand);
+  if (!zero || elementOf(zero).isInteger(32))
+    return onnx::TensorProto::UINT8;
+  return elementOf(zero).isInteger(8) ? onnx::TensorProto::INT8
+                                      : onnx::TensorProto::INT16;
+}
+
+/// Rounding takes the gradient of the identity, saturation that of a clamp. The integers
+/// themselves have no gradient: what dequantises them reads the reals they were made of.
 Value quantize(Node &n, Value x, Value scale, Value zero, const Range &range) {
   Emitter &e = n.e;
-  Value q = e.un("round", e.div(x, scale));
+  Value q = e.op("round", {e.div(x, scale)}, {e.flag("straight_through")});
   if (zero)
     q = e.add(q, e.cast(zero, elementOf(x)));
-  return e.cast(clamp(e, q, range.low, range.high), range.type);
+  Value limited = clamp(e, q, range.low, range.high);
+  Value y = e.cast(limited, range.type);
+  if (y && !y.getDefiningOp<graph::ConstantOp>())
+    n.importer.unrounded[y] = limited;
+  return y;
+}
+/// Quantised numbers as reals.
+Value reals(Node &n, Value q, Type type) {
+  Value source = n.importer.unrounded.lookup(q);
+  return n.e.cast(source ? source : q, type);
 }
 
 LogicalResult importQuantize(Node &n) {
+  Emitter &e = n.e;
   Value x = n.in(0);
   if (!x)
     return failure();
-  Value zero = n.has(2) ? n.in(2) : Value();
-  auto range = rangeOf(n, zero ? elementOf(zero) : Type(), n.i("output_dtype", 0));
+  int64_t type = n.i("output_dtype", 0);
+  auto range = rangeOf(n, n.has(2) ? quantizedType(n, 2) : type);
   if (!range)
     return failure();
+  if (n.has(2) && type && type != range->onnxType)
+    return n.fail("output_dtype is not the type of the zero point");
+  if (!isFloat(x)) // int32, exact in double
+    x = e.cast(x, e.builder.getF64Type());
   int64_t axis = n.i("axis", 1), block = n.i("block_size", 0);
-  Value scale = spread(n, n.e.cast(n.in(1), elementOf(x)), x, axis, block);
-  return n.out(
-      quantize(n, x, scale, zero ? spread(n, zero, x, axis, block) : zero, *range));
+  Value zero = n.has(2) ? spread(n, n.in(2), x, axis, block) : Value();
+  Value scale = spread(n, e.cast(n.in(1), elementOf(x)), x, axis, block);
+  if (n.has(2) && !zero)
+    return failure();
+  return n.out(0, quantize(n, x, scale, zero, *range), range->onnxType);
 }
 Value dequantize(Node &n, Value q, Value scale, Value zero, int64_t axis, int64_t block) {
   Emitter &e = n.e;
   if (!q || !scale)
     return {};
-  Value x = e.cast(q, elementOf(scale));
+  Value x = reals(n, q, elementOf(scale));
   if (zero)
     x = e.sub(x, spread(n, e.cast(zero, elementOf(scale)), x, axis, block));
   return e.mul(x, spread(n, scale, x, axis, block));
 }
 LogicalResult importDequantize(Node &n) {
-  return n.out(dequantize(n, n.in(0), n.in(1), n.has(2) ? n.in(2) : Value(),
-                          n.i("axis", 1), n.i("block_size", 0)));
+  Value x = dequantize(n, n.in(0), n.in(1), n.has(2) ? n.in(2) : Value(), n.i("axis", 1),
+                       n.i("block_size", 0));
+  if (int64_t type = n.i("output_dtype", 0))
+    if (Type element = elementType(n.e.context(), static_cast<int32_t>(type)))
+      x = n.e.cast(x, element);
+  return n.out(x);
 }
 
 LogicalResult importDynamicQuantize(Node &n) {
@@ -101,12 +138,12 @@ LogicalResult importDynamicQuantize(Node &n) {
   low = e.min(low, e.like(low, 0));
   Value scale = e.mul(e.sub(high, low), 1.0 / 255);
   Value zero = e.un("round", clamp(e, e.un("neg", e.div(low, scale)), 0, 255));
-  Range bytes{e.builder.getI32Type(), 0, 255};
+  Range bytes{e.builder.getI32Type(), 0, 255, onnx::TensorProto::UINT8};
   Value y = quantize(n, x, e.broadcast(scale, shapeOf(x)), e.broadcast(zero, shapeOf(x)),
                      bytes);
-  if (failed(n.out(0, y)) || failed(n.out(1, scale)))
+  if (failed(n.out(0, y, bytes.onnxType)) || failed(n.out(1, scale)))
     return failure();
-  return n.out(2, e.cast(zero, bytes.type));
+  return n.out(2, e.cast(zero, bytes.type), bytes.onnxType);
 }
 
 /// An operand minus its zero point, in the type the sum is made in.
@@ -129,11 +166,12 @@ LogicalResult importConvInteger(Node &n) {
 /// Operands 0 to 2 and 3 to 5: tensor, scale, zero point; 6 and 7: those of the result.
 LogicalResult requantized(Node &n, Value real, int scale, int zero) {
   Value zeroPoint = n.in(zero);
-  auto range = zeroPoint ? rangeOf(n, elementOf(zeroPoint), 0) : std::nullopt;
+  auto range = zeroPoint ? rangeOf(n, quantizedType(n, zero)) : std::nullopt;
   if (!range || !real)
     return failure();
-  return n.out(quantize(n, real, spread(n, n.in(scale), real, 1, 0),
-                        spread(n, zeroPoint, real, 1, 0), *range));
+  Value y = quantize(n, real, spread(n, n.in(scale), real, 1, 0),
+                     spread(n, zeroPoint, real, 1, 0), *range);
+  return n.out(0, y, range->onnxType);
 }
 LogicalResult importQLinearMatMul(Node &n) {
   Value a = dequantize(n, n.in(0), n.in(1), n.in(2), -2, 0);

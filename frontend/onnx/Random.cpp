@@ -68,6 +68,25 @@ LogicalResult importBernoulli(Node &n) {
   return n.out(n.e.cast(n.e.cmp(draw, n.e.cast(x, n.e.f32()), "lt"), type));
 }
 
+/// Draws classes by their logarithmic weights [batch, classes]: how many cumulative
+/// probabilities a uniform number passes.
+LogicalResult importMultinomial(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  int64_t count = n.i("sample_size", 1);
+  Type type = elementType(n.e.context(), int32_t(n.i("dtype", onnx::TensorProto::INT32)));
+  if (!x || rankOf(x) != 2 || count < 1 || dimOf(x, 1) < 1 || !type || !isFloat(x))
+    return n.fail("the operand or an attribute does not fit");
+  Value weights = e.op("softmax", {e.cast(x, e.f32())}, {e.i64("axis", 1)});
+  Value passed = e.op("cumsum", {weights}, {e.i64("axis", 1)});
+  if (!passed)
+    return failure();
+  passed = e.unsqueeze(e.sliceAxis(passed, 1, 0, dimOf(x, 1) - 1), 1); // the last is 1
+  Value draw = e.unsqueeze(uniform(n, {dimOf(x, 0), count}), 2);
+  Value below = e.cast(e.cmp(passed, draw, "le"), e.i64Type());
+  return n.out(e.cast(e.reduce(below, "sum", {2}, false), type));
+}
+
 /// In training mode only from opset 12 on, where operand 2 says so; before, `is_test`.
 LogicalResult importDropout(Node &n) {
   Emitter &e = n.e;
@@ -112,6 +131,7 @@ void addRandom(OpTable &table) {
   table["RandomNormal"] = importNormal<false>;
   table["RandomNormalLike"] = importNormal<true>;
   table["Bernoulli"] = importBernoulli;
+  table["Multinomial"] = importMultinomial;
   table["Dropout"] = importDropout;
 }
 

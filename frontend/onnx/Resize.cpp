@@ -68,7 +68,7 @@ void addWeights(const Interpolation &p, const Axis &a, double x,
   for (int64_t i = int64_t(std::floor(x - reach)); double(i) <= x + reach; ++i) {
     double weight = kernel(p, (double(i) - x) / stretch);
     bool outside = i < 0 || i >= a.in;
-    if (weight == 0 || (outside && (p.excludeOutside || p.antialias)))
+    if (weight == 0 || (outside && p.excludeOutside))
       continue;
     row[std::clamp<int64_t>(i, 0, a.in - 1)] += weight;
     total += weight;

@@ -28,6 +28,47 @@ std::optional<std::string> sample(const Bytes &bytes, int64_t rows, int64_t colu
   return different.size() > 4 ? std::optional<std::string>(text) : std::nullopt;
 }
 
+/// PyTorch puts an Identity node in the place of a merged name.
+bool isMergedName(Use use) {
+  return use.node->op_type() == "Identity" && use.node->output_size() == 1;
+}
+
+/// Readers that use a vector as a weight of their own.
+bool isOwnWeight(Use use) {
+  llvm::StringRef op = use.node->op_type();
+  if (op.ends_with("Normalization"))
+    return true;
+  return (op == "Conv" || op == "Gemm" || op == "ConvTranspose") && use.index == 2;
+}
+
+/// The nodes that compute with a tensor, but for names of running statistics, which are
+/// kept apart in any case.
+llvm::SmallVector<Use> readersOf(llvm::StringRef name, const UseMap &uses) {
+  llvm::SmallVector<Use> readers;
+  auto found = uses.find(name);
+  if (found == uses.end())
+    return readers;
+  for (Use use : found->second) {
+    auto behind = isMergedName(use) ? uses.find(use.node->output(0)) : uses.end();
+    bool statistic =
+        behind != uses.end() && llvm::any_of(behind->second, isRunningStatistic);
+    if (!statistic && use.node->op_type() != "Shape")
+      readers.push_back(use);
+  }
+  return readers;
+}
+
+/// What several readers of one tensor mean, and the names that were merged into it.
+std::string sharedText(const std::string &name, llvm::ArrayRef<Use> readers) {
+  std::string merged;
+  for (Use use : readers)
+    if (isMergedName(use))
+      merged += (merged.empty() ? "'" : ", '") + use.node->output(0) + "'";
+  return "'" + name + "' is read by " + std::to_string(readers.size()) + " nodes" +
+         (merged.empty() ? "" : " (as " + merged + ": equal weights were merged)") +
+         " and trained as one; `untie: [" + name + "]` trains a copy for each";
+}
+
 } // namespace
 
 void GraphImporter::noteSharing(onnx::GraphProto &graph, const UseMap &uses) {
@@ -37,14 +78,15 @@ void GraphImporter::noteSharing(onnx::GraphProto &graph, const UseMap &uses) {
     auto type = tensor.data_type() == onnx::TensorProto::FLOAT
                     ? reader.type(tensor, error)
                     : mlir::RankedTensorType();
-    if (!type || type.getRank() < 2 || type.getNumElements() < samples)
+    if (!type || type.getRank() == 0)
       continue;
-    auto readers = uses.find(tensor.name());
-    if (readers != uses.end() && readers->second.size() > 1)
-      note("tied", "'" + tensor.name() + "' is read by " +
-                       std::to_string(readers->second.size()) +
-                       " nodes and trained as one; `untie: [" + tensor.name() +
-                       "]` trains a copy for each");
+    auto readers = readersOf(tensor.name(), uses);
+    bool shared = readers.size() > 1 && !llvm::is_contained(options.untie, tensor.name());
+    if (shared && (type.getRank() > 1 || llvm::any_of(readers, isMergedName) ||
+                   llvm::all_of(readers, isOwnWeight)))
+      note("tied", sharedText(tensor.name(), readers));
+    if (type.getRank() < 2 || type.getNumElements() < samples)
+      continue;
     auto bytes = reader.bytes(tensor, error);
     if (!bytes)
       continue;

@@ -155,8 +155,24 @@ Type elementType(MLIRContext *context, int32_t onnxType) {
 std::string onnxTypeName(int32_t onnxType) {
   if (const TypeEntry *entry = find(onnxType))
     return entry->name;
-  if (onnxType == TensorProto::STRING)
-    return "string";
+  // Types that the installed onnx library may not know yet.
+  static const std::pair<int32_t, const char *> others[] = {
+      {TensorProto::STRING, "string"},
+      {TensorProto::COMPLEX64, "complex64"},
+      {TensorProto::COMPLEX128, "complex128"},
+      {17, "float8e4m3fn"},
+      {18, "float8e4m3fnuz"},
+      {19, "float8e5m2"},
+      {20, "float8e5m2fnuz"},
+      {21, "uint4"},
+      {22, "int4"},
+      {23, "float4e2m1"},
+      {24, "float8e8m0"},
+      {25, "uint2"},
+      {26, "int2"}};
+  for (auto [number, name] : others)
+    if (number == onnxType)
+      return name;
   return "type number " + std::to_string(onnxType);
 }
 int unsignedBits(int32_t onnxType) {

@@ -84,6 +84,9 @@ void Reader::readTies(const YAML::Node &node) {
       tie.second.resize(tie.second.size() - suffix.size());
       tie.transpose = true;
     }
+    tie.copies = tie.second == tie.first + "@copies";
+    if (tie.copies)
+      tie.second = tie.first;
     spec.tie.push_back(tie);
   }
 }

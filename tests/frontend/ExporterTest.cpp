@@ -61,6 +61,30 @@ TEST(Exporter, GeneratedWeightsBecomeInitializers) {
   EXPECT_EQ(outputOf(out), (std::vector<double>{31, 42}));
 }
 
+TEST(Exporter, WeightsGoBackIntoConstantNodes) {
+  ModelBuilder b(13);
+  b.input("x", {1, 2}).output("y");
+  auto &value = *b.node("Constant", {}, {"w"}).add_attribute();
+  value.set_name("value");
+  value.set_type(onnx::AttributeProto::TENSOR);
+  *value.mutable_t() = b.weight("w", {2, 2});
+  b.model.mutable_graph()->clear_initializer();
+  b.node("MatMul", {"x", "w"}, {"y"});
+  std::string in = b.save("in.onnx"), out = scratchFolder() + "/out.onnx";
+  ASSERT_EQ(exportOnnx(in, {{"w", newBytes}}, out), std::nullopt);
+  EXPECT_EQ(outputOf(out), (std::vector<double>{31, 42}));
+}
+TEST(Exporter, OneSliceStandsForAllCopies) {
+  ModelBuilder b(13);
+  b.input("x", {1, 2}).output("y");
+  b.weight("w", {2, 2}, {5, 6, 5, 6});
+  b.node("MatMul", {"x", "w"}, {"y"});
+  std::string in = b.save("in.onnx"), out = scratchFolder() + "/out.onnx";
+  ASSERT_EQ(exportOnnx(in, {{"w", {newBytes.data, 8}}}, out), std::nullopt);
+  std::vector<double> y = outputOf(out);
+  const auto *slice = reinterpret_cast<const float *>(newBytes.data);
+  EXPECT_DOUBLE_EQ(y[0] * slice[1], y[1] * slice[0]); // both rows are the slice
+}
 TEST(Exporter, RefusesUnknownNamesAndSizesAndKeepsTheOldFile) {
   std::string in = linear().save("in.onnx"), out = scratchFolder() + "/kept.onnx";
   std::ofstream(out) << "before";

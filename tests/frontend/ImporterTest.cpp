@@ -216,5 +216,35 @@ TEST(Semantics, FunctionsAreInlined) { // case I15
   EXPECT_EQ(run.outputs[0].tensor.reals, (std::vector<double>{-1, 3}));
 }
 
+TEST(Semantics, MultinomialDrawsClassesByTheirWeights) {
+  ModelBuilder b;
+  b.input("x", {2, 3}).output("y");
+  set(b.node("Multinomial", {"x"}, {"y"}), "sample_size", int64_t(1000));
+  constexpr double never = -1e9;
+  auto run = runModel(
+      b.save(), {{"x", realTensor({2, 3}, {never, 0, never, 0, never, std::log(3.0)})}},
+      {});
+  ASSERT_EQ(run.error, "");
+  auto classes = run.outputs[0].tensor.integers;
+  EXPECT_EQ(std::count(classes.begin(), classes.begin() + 1000, 1), 1000);
+  EXPECT_EQ(std::count(classes.begin() + 1000, classes.end(), 1), 0);
+  EXPECT_NEAR(double(std::count(classes.begin() + 1000, classes.end(), 2)), 750, 60);
+}
+
+TEST(Semantics, UnsignedNumbersWrapAround) {
+  ModelBuilder b(18);
+  b.input("x", {2}, onnx::TensorProto::UINT8).output("sum").output("not");
+  b.node("Add", {"x", "x"}, {"sum"});
+  b.node("BitwiseNot", {"x"}, {"not"});
+  graph::HostTensor x;
+  x.elementType = mlir::IntegerType::get(&context(), 32);
+  x.shape = {2};
+  x.integers = {200, 1};
+  auto run = runModel(b.save(), {{"x", x}}, {});
+  ASSERT_EQ(run.error, "");
+  EXPECT_EQ(run.outputs[0].tensor.integers, (std::vector<int64_t>{144, 2}));
+  EXPECT_EQ(run.outputs[1].tensor.integers, (std::vector<int64_t>{55, 254}));
+}
+
 } // namespace
 } // namespace sluice::test

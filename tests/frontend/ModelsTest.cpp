@@ -44,7 +44,7 @@ const ModelCase modelCases[] = {
     {"burn-onnx/opset_01.onnx", {}, {}, nullptr},
     {"burn-onnx/opset_11.onnx", {}, {}, nullptr},
     {"burn-onnx/opset_13.onnx", {}, {}, ""},
-    {"burn-onnx/opset_22.onnx", {}, {}, "DeformConv"},
+    {"burn-onnx/opset_22.onnx", {}, {}, nullptr},
     {"burn-onnx/opset_24.onnx", {}, {}, "newer than the newest known, 23"},
     {"burn-onnx/very_long_names.onnx", {}, {}, nullptr},
     {"byte-bilstm/model.onnx", {{"input", {2, 8}}}, {}, nullptr},
@@ -70,7 +70,7 @@ const ModelCase modelCases[] = {
      {},
      nullptr,
      310702},
-    {"seizureguard/eval_model.onnx", {{"input", {4, 18, 1024}}}, {}, nullptr},
+    {"seizureguard/eval_model.onnx", {{"input", {4, 18, 1024}}}, {}, nullptr, 310702},
     {"seizureguard/inference.onnx", {{"input", {4, 18, 1024}}}, {}, nullptr, 310702},
     {"seizureguard/optimizer_model.onnx", {}, {}, "AdamWOptimizer"},
     {"seizureguard/training_model.onnx", {{"input", {4, 18, 1024}}}, {}, "ConvGrad"},
@@ -179,6 +179,29 @@ std::vector<double> wave(int64_t count, double scale) {
     values.push_back(float(scale * std::sin(0.05 * double(i)) +
                            scale / 2 * std::sin(0.31 * double(i))));
   return values;
+}
+
+TEST(SileroVad, WeightsInConstantNodesBecomeParameters) {
+  NEED("models/silero-vad/silero_vad.onnx");
+  ImportOptions options;
+  options.shapes = {{"input", {1, 576}}, {"state", {2, 1, 128}}};
+  options.values["sr"] = {16000};
+  ImportReport plain, promoted, direct;
+  std::string folder = shared("models/silero-vad/");
+  ASSERT_TRUE(
+      succeeded(importOnnx(context(), folder + "silero_vad.onnx", options, plain)));
+  EXPECT_EQ(plain.parameters, 0);
+  EXPECT_NE(llvm::find_if(plain.notes,
+                          [](const std::string &note) {
+                            return note.find("`promote: [If_0_then_branch__Inline_0__"
+                                             "encoder.0.reparam_conv.weight]`") !=
+                                   std::string::npos;
+                          }),
+            plain.notes.end());
+  options.promote = {"*Inline_0__encoder.*", "*Inline_0__decoder.*"};
+  ASSERT_TRUE(
+      succeeded(importOnnx(context(), folder + "silero_vad.onnx", options, promoted)));
+  EXPECT_EQ(promoted.parameters, 14);
 }
 
 /// The exports are one network at several opsets: the same outputs for the same input.
