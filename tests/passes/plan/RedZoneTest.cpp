@@ -69,15 +69,16 @@ std::string geluLayers(int count) {
 /// Runs every program of a plan and reports what was damaged.
 class WatchedRun {
 public:
-  WatchedRun(PlanPtr plan, const std::string &weights)
-      : plan(plan), weights(weights), state(plan->memory().stateBytes + 64),
-        step(plan->memory().stepBytes + 64),
+  WatchedRun(PlanPtr plan, const std::string &weights, int threads = 1)
+      : plan(plan), weights(weights), threads(threads),
+        state(plan->memory().stateBytes + 64), step(plan->memory().stepBytes + 64),
         watch(*plan, zoneBytes, aligned(state), aligned(step)) {}
 
   /// `observe` is called around launches too.
   void run(const LaunchHook &observe = {}) {
     SessionOptions options;
     options.weightsPath = weights;
+    options.threads = threads;
     options.stepPattern = ZoneWatch::pattern;
     options.state = {aligned(state), plan->memory().stateBytes};
     options.step = {aligned(step), plan->memory().stepBytes};
@@ -122,6 +123,7 @@ private:
 
   PlanPtr plan;
   std::string weights;
+  int threads;
   std::vector<uint8_t> state, step;
   std::vector<std::string> storage;
   Batch next;
@@ -130,20 +132,23 @@ public:
   ZoneWatch watch;
 };
 
-void expectIntact(const std::string &model, CompileOptions options) {
+void expectIntact(const std::string &model, CompileOptions options, int threads = 1) {
   PlanFolder folder;
   options.outPath = folder.file("m.plan");
   Compiled result = compiled(model, options);
   ASSERT_TRUE(result.status.ok()) << result.status.message;
   auto plan = PlanReader::readFile(options.outPath);
   ASSERT_TRUE(plan.ok()) << plan.status().message;
-  WatchedRun watched(*plan, folder.file("m.safetensors"));
+  WatchedRun watched(*plan, folder.file("m.safetensors"), threads);
   ASSERT_NO_FATAL_FAILURE(watched.run());
   EXPECT_GT(watched.watch.zones, 50);
   EXPECT_EQ(watched.watch.damage, std::vector<std::string>());
 }
 
-TEST(RedZones, StayIntactInAnMlp) { expectIntact(models::mlp, zoned()); }
+TEST(RedZones, StayIntactInAnMlp) {
+  for (int threads : {1, 2})
+    expectIntact(models::mlp, zoned(), threads);
+}
 
 TEST(RedZones, StayIntactInACnnWithBatchNormAndDropout) {
   expectIntact(models::cnn, zoned("sgd"));
@@ -183,6 +188,12 @@ TEST(RedZones, StayIntactWithRecompute) {
   CompileOptions options = zoned();
   options.spec.recompute = "every";
   expectIntact("small-decoder.onnx", options);
+}
+
+TEST(RedZones, StayIntactBesideCopiesToAndFromTheHost) {
+  CompileOptions options = zoned();
+  options.spec.offload = "host";
+  expectIntact(models::mlp, options);
 }
 
 /// A buffer as one launch sees it.

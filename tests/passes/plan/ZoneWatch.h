@@ -1,6 +1,6 @@
 #pragma once
 // Watches the red zones of a plan compiled with CompileOptions::redZoneBytes while its
-// programs run.
+// programs run: those of the device's two reservations.
 
 #include "runtime/Plan.h"
 
@@ -21,7 +21,7 @@ public:
       : plan(plan), zone(zone), state(state), step(step) {
     std::set<std::pair<uint64_t, uint64_t>> tensors; // begin, end
     for (const fbs::StateTensor *tensor : *plan.raw().state())
-      if (tensor->size() > 0)
+      if (tensor->size() > 0 && tensor->space() == fbs::Space::state)
         tensors.insert({tensor->offset(), tensor->offset() + tensor->size()});
     uint64_t end = 0;
     for (auto [begin, next] : tensors) {
