@@ -34,6 +34,7 @@ TRAINED = {
     "seizureguard/base_pat_02.onnx": (EEG, "output"),
     "seizureguard/base_pat_02_fp32.onnx": (EEG, "output"),
     "seizureguard/inference.onnx": (EEG, "output"),
+    "silero-vad/silero_vad.onnx": (SPEECH_16K + "promote: ['*__encoder.*', '*__decoder.*']\n", "output"),
     "silero-vad/silero_vad_16k_op15.onnx": (SPEECH_16K, "output"),
     "silero-vad/silero_vad_half.onnx": (SPEECH, "output"),
     "silero-vad/silero_vad_op18_ifless.onnx": (SPEECH_16K, "output"),
@@ -41,21 +42,20 @@ TRAINED = {
 }
 # Compiled for training, not run: 1.2 GB of parameters and gradients.
 COMPILED = {"onnx-light/light_vgg19.onnx": ("", "prob_1")}
-# No parameters, or all of them in Constant nodes.
+# No parameters, or a file of unrelated nodes.
 INFERRED = {
     "burn-onnx/disconnected_subgraphs.onnx": "",
     "burn-onnx/edge_cases.onnx": "",
     "burn-onnx/opset_01.onnx": "",
     "burn-onnx/opset_11.onnx": "",
+    "burn-onnx/opset_22.onnx": "",
     "burn-onnx/very_long_names.onnx": "",
     "onnxruntime-go/example_big_fanout.onnx": "",
     "seizureguard/eval_model.onnx": EEG,
-    "silero-vad/silero_vad.onnx": SPEECH_16K,
 }
 REFUSED = {
     "burn-onnx/nested_if_loop_if_scan.onnx": ("", ["'Loop' (node 'Loop_loop_result'): the trip count 'iterations' depends on data"]),
-    "burn-onnx/opset_13.onnx": ("", ["'NonZero' (node 'nonzero_node'): the size of its result depends on data"]),
-    "burn-onnx/opset_22.onnx": ("", ["'DeformConv' (node 'deformconv_node'): not supported yet"]),
+    "burn-onnx/opset_13.onnx": ("", ["'NonZero' (node 'nonzero_node'): the number of elements that are not zero depends on data"]),
     "burn-onnx/opset_24.onnx": ("", ["uses opset 24, newer than the newest known, 23"]),
     "onnxruntime-go/example_0_dim_output.onnx": ("", ["'Expand' (node '/Expand'): operand 1 ('/Where_output_0') depends on data"]),
     "onnxruntime-go/sklearn_randomforest.onnx": ("shapes: {X: [1, 4]}\n", ["TreeEnsembleClassifier", "ZipMap"]),
