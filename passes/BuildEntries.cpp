@@ -4,6 +4,7 @@
 
 #include "ir/TrainingSpec.h"
 #include "passes/EntryFunctions.h"
+#include "passes/PadInputs.h"
 #include "passes/Passes.h"
 
 using namespace mlir;
@@ -31,6 +32,8 @@ public:
     forward.erase();
     for (auto entry : getOperation().getOps<func::FuncOp>())
       eraseDead(entry);
+    if (failed(markFilled(getOperation(), spec)))
+      signalPassFailure();
   }
 
 private:
@@ -74,7 +77,9 @@ private:
     entry.walk([&](graph::TrainingMode op) { training.push_back(op); });
     for (graph::TrainingMode op : training) {
       OpBuilder builder(op);
-      op->replaceAllUsesWith(op.evaluationForm(builder));
+      for (auto [result, form] : llvm::zip(op->getResults(), op.evaluationForm(builder)))
+        if (result != form) // what has no other form stays
+          result.replaceAllUsesWith(form);
     }
   }
 

@@ -11,6 +11,7 @@
 
 #include "ir/graph/GraphBuilder.h"
 
+#include "mlir/IR/IRMapping.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "llvm/ADT/StringSwitch.h"
@@ -258,10 +259,34 @@ private:
   }
 };
 
+/// Scans and positions of extremes have kernels for f32 and i64: narrower integers are
+/// widened before and, where the result is of the operand's type, narrowed after, which
+/// wraps as they would.
+template <typename Op> struct WidenIntegers : OpRewritePattern<Op> {
+  using OpRewritePattern<Op>::OpRewritePattern;
+  LogicalResult matchAndRewrite(Op op, PatternRewriter &rewriter) const override {
+    Type narrow = graph::tensorType(op.getX()).getElementType();
+    if (!narrow.isInteger() || narrow.isInteger(64))
+      return failure();
+    graph::GraphBuilder build(op.getLoc(), rewriter);
+    Type element = graph::tensorType(op.getY()).getElementType();
+    IRMapping widened;
+    widened.map(op.getX(), build.cast(op.getX(), rewriter.getI64Type()));
+    Value result = rewriter.clone(*op, widened)->getResult(0);
+    if (element == narrow) {
+      result.setType(graph::tensorType(result).clone(rewriter.getI64Type()));
+      result = build.cast(result, narrow);
+    }
+    rewriter.replaceOp(op, result);
+    return success();
+  }
+};
+
 struct LegalizeForKernels : impl::LegalizeForKernelsBase<LegalizeForKernels> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<FoldOperandTranspose, FoldResultTranspose, FoldEmptyReduce, SplitReduce>(
+    patterns.add<FoldOperandTranspose, FoldResultTranspose, FoldEmptyReduce, SplitReduce,
+                 WidenIntegers<graph::CumSumOp>, WidenIntegers<graph::ArgMaxOp>>(
         &getContext());
     addShapePatterns(patterns);
     // Only what the others leave: transposes cost a trip through memory.

@@ -138,15 +138,24 @@ TEST(Operations, ArgMaxAndRunningSumOfIntegers) {
   return %m, %c : tensor<3x2xi64>, tensor<3x5x2xi64>)");
 }
 
+TEST(Operations, NarrowIntegersAreWidenedForScansAndPositions) {
+  expectSame(
+      "(%x: tensor<3x5x2xi32> {graph.name = \"x\"}) -> (tensor<3x2xi64> {graph.name = "
+      "\"m\"}, tensor<3x5x2xi32> {graph.name = \"c\"})",
+      R"(  %m = graph.argmax %x {axis = 1 : i64} : (tensor<3x5x2xi32>) -> tensor<3x2xi64>
+  %c = graph.cumsum %x {axis = 1 : i64, reverse} : (tensor<3x5x2xi32>) -> tensor<3x5x2xi32>
+  return %m, %c : tensor<3x2xi64>, tensor<3x5x2xi32>)");
+}
+
 TEST(Operations, WhatHasNoKernelIsRefusedWithItsReaders) {
   PlanFolder folder;
   CompileOptions options;
   options.spec.entries = {"infer"};
   options.outPath = folder.file("m.plan");
   Compiled compiled = compileText(
-      "func.func @forward(%x: tensor<4x3xi32> {graph.name = \"x\"}) -> (tensor<4xi64> "
+      "func.func @forward(%x: tensor<4x3xf64> {graph.name = \"x\"}) -> (tensor<4xi64> "
       "{graph.name = \"y\"}) {\n"
-      "  %m = graph.argmax %x {axis = 1 : i64} : (tensor<4x3xi32>) -> tensor<4xi64>\n"
+      "  %m = graph.argmax %x {axis = 1 : i64} : (tensor<4x3xf64>) -> tensor<4xi64>\n"
       "  %y = graph.add %m, %m : (tensor<4xi64>, tensor<4xi64>) -> tensor<4xi64>\n"
       "  return %y : tensor<4xi64>\n}",
       options);
