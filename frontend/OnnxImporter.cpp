@@ -2,9 +2,11 @@
 #include "frontend/ProveBatch.h"
 #include "frontend/RecognizeComposites.h"
 #include "frontend/onnx/GraphImporter.h"
+#include "frontend/onnx/InputParameters.h"
 #include "frontend/onnx/Inputs.h"
 #include "frontend/onnx/Limits.h"
 #include "frontend/onnx/ModelFile.h"
+#include "frontend/onnx/OpTable.h"
 
 #include "mlir/IR/Verifier.h"
 
@@ -71,6 +73,7 @@ public:
 
   FailureOr<OwningOpRef<ModuleOp>> run() {
     onnx::GraphProto &graph = *file.proto->mutable_graph();
+    inputParameters = addInputParameters(file, options, report);
     BoundInputs bound = bindInputs(graph, &context, options, report);
     OpBuilder builder(&context);
     OwningOpRef<ModuleOp> module =
@@ -133,6 +136,7 @@ private:
   ImportReport &report;
   TensorReader reader;
   bool isRebatched = false;
+  llvm::StringSet<> inputParameters; // patterns that named some
 };
 
 /// Operators that no table has, where the nodes themselves could not be visited.
@@ -140,8 +144,7 @@ void ModelImport::listUnknown(const onnx::GraphProto &graph) {
   for (const auto &node : graph.node())
     if (!isKnown(*file.proto, node))
       report.unsupported.push_back(
-          {operatorName(node), nodeName(node),
-           node.domain() == "ai.onnx.ml" ? "not trainable" : "not supported yet"});
+          {operatorName(node), nodeName(node), unknownReason(node)});
 }
 
 void ModelImport::fill(func::FuncOp function, onnx::GraphProto &graph,
@@ -153,6 +156,8 @@ void ModelImport::fill(func::FuncOp function, onnx::GraphProto &graph,
   GraphImporter importer(*file.proto, reader, options, report, emitter, &symbols);
   importer.rebatch = bound.rebatch;
   isRebatched = bound.rebatch != 0;
+  for (const auto &pattern : inputParameters)
+    importer.markPromoted(pattern.getKey());
   Scope scope;
   SmallVector<Type> types;
   SmallVector<DictionaryAttr> attributes;

@@ -89,6 +89,25 @@ class Seizureguard(SluiceTest):
         np.testing.assert_allclose(losses, self.TORCH_DECAY, rtol=1e-5)
 
     @needs_shared("models", "seizureguard")
+    def test_onnxruntimes_eval_model_is_trained_as_it_is(self):
+        """Weights are inputs, with values in the checkpoint beside the model, and the loss is an output."""
+        model = SHARED / "models" / "seizureguard" / "eval_model.onnx"
+        spec = ("shapes: {batch_size: 4}\ntrainable: ['classifier.*']\nloss: {kind: output, name: 'onnx::loss::2'}\n"
+                "optimizer: {kind: adamw, lr: 1.0e-3, eps: 1.0e-6, weight_decay: 0}\n")
+        plan, report = self.compile(model, spec)
+        x = self.npy("x", pseudo_random(4 * 18 * 1024).reshape(4, 18, 1024))
+        y = self.npy("y", np.array([0, 1, 0, 1], np.int64))
+        out, _ = self.run_sluice("train", plan, "--data", f"input=npy:{x}", "--data", f"labels=npy:{y}", "--steps", 5,
+                                 "--no-shuffle", "--losses", "--checkpoint", self.dir / "run")
+        for ours, ort, torch in zip(out["losses"], self.ORT, self.TORCH):
+            self.assertLess(min(abs(ours - ort) / ort, abs(ours - torch) / torch), 1e-5, out["losses"])
+        self.assertTrue(any("ONNX Runtime checkpoint" in note and "6 of them do not train" in note for note in report["notes"]), report["notes"])
+        self.run_sluice("export", plan, "--checkpoint", self.dir / "run", "--model", model, "-o", self.dir / "trained.onnx")
+        info, _ = self.run_sluice("import", self.dir / "trained.onnx", "--shape", "batch_size=4")
+        self.assertEqual([port["name"] for port in info["inputs"]], ["input", "labels"])
+        self.assertEqual(info["parameter_elements"], 310702)
+
+    @needs_shared("models", "seizureguard")
     def test_gradients_and_moments_of_four_tensors_only(self):
         _, report = self.train(0)
         state = read_safetensors(newest_checkpoint(self.dir / "run"))
