@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Generates docs/ops.md and docs/passes.md from the .td files and docs/spec.schema.json from the key table.
+# Generates docs/ops.md and docs/passes.md from the .td files, docs/spec.schema.json from the key table and docs/onnx-ops.md
+# from the importer's tables and the test vectors.
 # With --check: fails if a committed file is stale.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,8 +25,10 @@ include=(-I . -I /usr/lib/llvm-19/include)
   "$tblgen" -gen-pass-doc "${include[@]}" passes/Passes.td | sed '/^<!--/d'
 } > "$out/passes.md"
 build/tools/sluice schema > "$out/spec.schema.json"
+build/tests/frontend/onnx-gradients /usr/share/libonnx-testdata/data tests/frontend/*.vectors \
+  --table "$out/onnx-ops.md" > /dev/null
 if [ "$out" != docs ]; then
-  for file in ops.md passes.md spec.schema.json; do
+  for file in ops.md onnx-ops.md passes.md spec.schema.json; do
     diff -q "$out/$file" "docs/$file" || { echo "docs/$file is stale: run scripts/docs.sh"; exit 1; }
   done
 fi

@@ -335,6 +335,7 @@ TEST(Structure, StatisticsMergedWithWeightsAreKeptApart) { // case I4
             (std::set<std::string>{"param/bn.running_mean", "param/bn.running_var"}));
   EXPECT_EQ(m.symbols().size(), 4u);
   EXPECT_TRUE(contains(notesOf(m), "'bn.running_var' was merged with the weight"));
+  EXPECT_EQ(notesOf(m).find("trained as one"), std::string::npos);
   EXPECT_TRUE(contains(notesOf(m), "nodes in evaluation form use the running"));
 }
 
@@ -354,6 +355,18 @@ TEST(Structure, MergedNormsAreNoted) {
   named.node("LayerNormalization", {"x", "n1.weight"}, {"h"});
   named.node("LayerNormalization", {"h", "n2.weight"}, {"y"});
   EXPECT_TRUE(contains(notesOf(import(named.save())), "as 'n2.weight': equal weights"));
+  ModelBuilder plain(13); // norms in pieces, and a shape that is read
+  plain.input("x", {2, 8}).output("y").output("z");
+  plain.weight("n1.weight", {8});
+  plain.weight("once", {8, 3});
+  plain.node("Identity", {"n1.weight"}, {"n2.weight"});
+  plain.node("Mul", {"x", "n1.weight"}, {"h"});
+  plain.node("Mul", {"h", "n2.weight"}, {"k"});
+  plain.node("MatMul", {"k", "once"}, {"y"});
+  plain.node("Shape", {"once"}, {"z"});
+  std::string notes = notesOf(import(plain.save()));
+  EXPECT_TRUE(contains(notes, "'n1.weight' is read by 2 nodes (as 'n2.weight'"));
+  EXPECT_EQ(notes.find("'once' is read"), std::string::npos) << notes;
 }
 
 } // namespace

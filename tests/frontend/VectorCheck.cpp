@@ -1,6 +1,8 @@
 // The forward values of a test vector.
 #include "tests/frontend/VectorCheck.h"
 
+#include <unistd.h>
+
 namespace sluice::test {
 
 namespace fs = std::filesystem;
@@ -48,6 +50,22 @@ void fixValues(const VectorSet &vector, int attempt, ImportOptions &options) {
       options.values[input.name] = numbers(input.tensor);
 }
 
+namespace {
+/// A folder of this process; tests run side by side.
+struct Scratch {
+  Scratch()
+      : folder(fs::temp_directory_path() /
+               ("sluice-vectors" + std::to_string(getpid()))) {
+    fs::create_directories(folder);
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    fs::remove_all(folder, ignored);
+  }
+  fs::path folder;
+};
+} // namespace
+
 VectorOutcome checkVector(const VectorCase &test) {
   VectorOutcome outcome;
   if (!test.error.empty())
@@ -86,9 +104,8 @@ VectorOutcome checkVector(const VectorCase &test) {
 std::vector<VectorCase> readCases(const fs::path &data, const std::string &only) {
   std::vector<VectorCase> cases;
   if (!fs::is_directory(data)) {
-    fs::path scratch = fs::temp_directory_path() / "sluice-vectors";
-    fs::create_directories(scratch);
-    for (VectorCase &next : readVectorFile(data, scratch))
+    static const Scratch scratch;
+    for (VectorCase &next : readVectorFile(data, scratch.folder))
       if (next.name.find(only) != std::string::npos)
         cases.push_back(std::move(next));
     return cases;

@@ -180,6 +180,14 @@ TEST_F(SpecReaderTest, OffloadHasPoliciesAndAThreshold) {
   expectError("memory: {offload_threshold: 1.5}\n", "share of the budget");
 }
 
+TEST_F(SpecReaderTest, PromotedWeightsAndTiedCopies) {
+  auto result = read("promote: [\"*.weight\"]\ntie: [[token, \"token@copies\"]]\n");
+  ASSERT_TRUE(result.spec) << result.errors[0];
+  EXPECT_EQ(result.spec->promote, std::vector<std::string>{"*.weight"});
+  EXPECT_TRUE(result.spec->tie.at(0).copies);
+  EXPECT_EQ(result.spec->tie.at(0).second, "token");
+}
+
 TEST_F(SpecReaderTest, MissingFileIsNamed) {
   auto result = readSpec("/nonexistent/spec.yaml");
   ASSERT_EQ(result.errors.size(), 1u);
