@@ -1,10 +1,11 @@
 #include "codegen/Compile.h"
 
-#include "codegen/BudgetSearch.h"
 #include "codegen/CompileReport.h"
+#include "codegen/Ladder.h"
 #include "codegen/OffloadSearch.h"
 #include "codegen/RegionEmitter.h"
 #include "codegen/RunStage.h"
+#include "codegen/Variants.h"
 #include "codegen/WritePlan.h"
 #include "passes/LaunchCosts.h"
 #include "passes/Pipeline.h"
@@ -24,12 +25,17 @@ namespace sluice {
 namespace {
 
 /// Machine code of every generated kernel.
-Status generateCode(ModuleOp module, const CompileOptions &options, PlanCode &code) {
-  DiagnosticText diagnostics(module.getContext());
-  OwningOpRef<ModuleOp> kernels = ModuleOp::create(module.getLoc());
+Status generateCode(ArrayRef<PlannedVariant> variants, const CompileOptions &options,
+                    PlanCode &code) {
+  ModuleOp first = variants.front().module;
+  DiagnosticText diagnostics(first.getContext());
+  OwningOpRef<ModuleOp> kernels = ModuleOp::create(first.getLoc());
+  std::vector<plan::KernelOp> all;
+  for (const PlannedVariant &variant : variants)
+    llvm::append_range(all, ModuleOp(variant.module).getOps<plan::KernelOp>());
   bool any = false;
-  for (auto kernel : module.getOps<plan::KernelOp>()) {
-    if (!kernel.isGenerated())
+  for (plan::KernelOp kernel : all) {
+    if (!kernel.isGenerated() || code.symbols.contains(kernel.getSymName().str()))
       continue;
     auto region = cast<graph::RegionOp>(kernel.getBody().front().front());
     FailureOr<GeneratedKernel> generated = emitRegion(region, *kernels);
@@ -67,9 +73,8 @@ TrainingSpec withThreads(TrainingSpec spec) {
   return spec;
 }
 
-/// The stages up to the plan.
-Status buildPlan(ModuleOp module, const CompileOptions &options,
-                 std::optional<BudgetChoice> &choice) {
+/// The stages up to regions: what all plans of a bucket have in common.
+Status buildRegions(ModuleOp module, const CompileOptions &options) {
   if (options.stopAfter == CompileStage::Model)
     return Status::success();
   if (options.redZoneBytes > 0)
@@ -82,22 +87,83 @@ Status buildPlan(ModuleOp module, const CompileOptions &options,
       runStage(module, [&](OpPassManager &passes) { buildTrainPipeline(passes, spec); });
   if (!status.ok() || options.stopAfter == CompileStage::Train)
     return status;
-  status = runStage(
+  return runStage(
       module, [&](OpPassManager &passes) { buildRegionPipeline(passes, options.fuse); });
-  if (!status.ok() || options.stopAfter == CompileStage::Regions)
-    return status;
+}
+
+/// What a variant has in the host's memory: nothing where it did not have to choose.
+const std::map<std::string, char> &statesOf(const PlannedVariant &variant) {
+  static const std::map<std::string, char> none;
+  return variant.choice ? variant.choice->offload.states : none;
+}
+
+/// From regions to the plan, under the variant's own budget.
+Status buildPlan(PlannedVariant &variant, const PlannedVariant &first,
+                 const CompileOptions &options) {
+  CompileOptions own = options;
+  own.spec.budgetBytes = variant.budgetBytes;
+  const TrainingSpec &spec = own.spec;
+  Status status = Status::success();
+  // All variants have their state at the same place.
+  bool isFirst = &variant == &first;
   if (spec.offload == "host" || (spec.offload == "auto" && spec.budgetBytes))
-    status = tradeMemoryAndLink(module, options, nullptr, choice.emplace());
+    status = tradeMemoryAndLink(variant.module, own, isFirst ? nullptr : &statesOf(first),
+                                variant.choice.emplace());
   else if (spec.hasFixedRecompute() || (spec.budgetBytes && spec.recompute != "none"))
-    status = tradeMemory(module, options, choice.emplace());
+    status = tradeMemory(variant.module, own, variant.choice.emplace());
   if (status.ok())
-    status = describe(module, spec);
+    status = describe(variant.module, spec);
   if (!status.ok() || options.stopAfter == CompileStage::Decide)
     return status;
-  return runStage(module, [&](OpPassManager &passes) {
+  return runStage(variant.module, [&](OpPassManager &passes) {
     buildPlanPipeline(passes, /*chain=*/options.fuse,
-                      choice ? &choice->offload : nullptr);
+                      variant.choice ? &variant.choice->offload : nullptr);
   });
+}
+
+/// A budget is for the state of all variants: what others add to it is not theirs to use.
+Status shrinkBudgets(MutableArrayRef<PlannedVariant> variants,
+                     const CompileOptions &options) {
+  bool oneBucket = variants.back().bucket == 0;
+  if (oneBucket || (!options.spec.budgetBytes && options.spec.ladder.empty()))
+    return Status::success();
+  std::vector<OwningOpRef<ModuleOp>> clones;
+  std::vector<PlannedVariant> plain;
+  std::vector<int64_t> ownBytes;
+  for (const PlannedVariant &variant : variants) {
+    if (variant.rung > 0)
+      break; // has the state of rung 0
+    clones.push_back(ModuleOp(variant.module).clone());
+    PlannedVariant &copy = plain.emplace_back();
+    copy.bucketName = variant.bucketName;
+    copy.module = *clones.back();
+    Status status = runStage(copy.module, [&](OpPassManager &passes) {
+      buildPlanPipeline(passes, /*chain=*/options.fuse);
+    });
+    if (!status.ok())
+      return status;
+    ownBytes.push_back(stateBytesOf(copy));
+  }
+  if (Status status = mergeVariants(plain); !status.ok())
+    return status;
+  for (PlannedVariant &variant : variants)
+    if (variant.budgetBytes)
+      *variant.budgetBytes -= stateBytesOf(plain) - ownBytes[variant.bucket];
+  return Status::success();
+}
+
+/// One for each bucket; their modules hold regions.
+std::vector<PlannedVariant> variantsOf(ArrayRef<CompileBucket> buckets,
+                                       const CompileOptions &options) {
+  std::vector<PlannedVariant> variants;
+  for (auto [i, bucket] : llvm::enumerate(buckets)) {
+    PlannedVariant &variant = variants.emplace_back();
+    variant.bucketName = buckets.size() > 1 ? bucket.name : "";
+    variant.bucket = i;
+    variant.module = bucket.module;
+    variant.budgetBytes = variant.rungBudgetBytes = options.spec.budgetBytes;
+  }
+  return variants;
 }
 
 } // namespace
@@ -111,30 +177,50 @@ std::optional<CompileStage> compileStageNamed(StringRef name) {
   return std::nullopt;
 }
 
-Status compileModule(ModuleOp module, const CompileOptions &options,
-                     CompileReport &report) {
+Status compileBuckets(ArrayRef<CompileBucket> buckets, const CompileOptions &options,
+                      CompileReport &report) {
   auto start = std::chrono::steady_clock::now();
-  std::optional<BudgetChoice> choice;
-  Status status = buildPlan(module, options, choice);
-  if (!status.ok() || options.stopAfter < CompileStage::Plan)
+  Status status = checkSameState(buckets);
+  for (const CompileBucket &bucket : buckets)
+    if (status.ok())
+      status = buildRegions(bucket.module, options);
+  if (!status.ok() || options.stopAfter <= CompileStage::Regions)
     return status;
-  report.budgetBytes = options.spec.budgetBytes;
-  reportPlan(module, choice ? &*choice : nullptr, report);
-  bool byRule = options.spec.recompute == "none" || options.spec.hasFixedRecompute();
-  if (Status fits = checkBudget(report, byRule); !fits.ok())
-    return fits;
+  std::vector<PlannedVariant> variants = variantsOf(buckets, options);
+  std::vector<OwningOpRef<ModuleOp>> rungs;
+  if (status = addRungs(variants, options, rungs); !status.ok())
+    return status;
+  status = shrinkBudgets(variants, options);
+  for (PlannedVariant &variant : variants)
+    if (status.ok())
+      status = buildPlan(variant, variants.front(), options);
+  if (!status.ok() || options.stopAfter == CompileStage::Decide)
+    return status;
+  if (status = mergeVariants(variants); !status.ok())
+    return status;
+  if (status = reportVariants(variants, options, report); !status.ok())
+    return status;
   if (options.stopAfter == CompileStage::Plan)
     return Status::success();
 
   PlanCode code;
-  if (status = generateCode(module, options, code); !status.ok())
+  if (status = generateCode(variants, options, code); !status.ok())
     return status;
-  PlanOrigin origin{"sluice " SLUICE_VERSION, options.spec.text, report.decisions,
+  PlanOrigin origin{"sluice " SLUICE_VERSION,
+                    options.spec.text,
+                    report.notes,
+                    report.decisions,
+                    options.tensorNodes,
                     options.spec.budgetBytes.value_or(0)};
-  status = writePlan(module, code, origin, options.outPath);
+  status = writePlan(variants, code, origin, options.outPath);
   std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   report.compileSeconds = taken.count();
   return status;
+}
+
+Status compileModule(ModuleOp module, const CompileOptions &options,
+                     CompileReport &report) {
+  return compileBuckets(CompileBucket{"", module}, options, report);
 }
 
 } // namespace sluice

@@ -23,11 +23,23 @@ std::optional<CompileStage> compileStageNamed(llvm::StringRef name);
 struct CompileOptions {
   TrainingSpec spec;
   DeviceProfile device; // whose rates predict times
-  std::string outPath; // OUT.plan; needed for the last stage only
+  std::string outPath;  // OUT.plan; needed for the last stage only
   CompileStage stopAfter = CompileStage::Code;
   bool fuse = true; // false: one operation a region, for tests
   std::vector<std::string> levels = {"x86-64-v3", "x86-64-v4"};
+  std::map<std::string, std::string> tensorNodes; // of the import: tensor -> node
   int64_t redZoneBytes = 0; // around every buffer, for tests of law 1
+};
+
+/// A variant of the plan: a bucket of shapes on a rung of the memory ladder.
+struct VariantReport {
+  std::string name;
+  uint32_t bucket = 0, rung = 0;
+  double memoryFraction = 1; // of the rung
+  std::optional<int64_t> budgetBytes;
+  int64_t batch = 0, arenaBytes = 0, stepBytes = 0;
+  double stepUs = 0, stepUsBound = 0, gap = 0;           // predicted
+  std::vector<std::pair<std::string, int64_t>> programs; // entry, step bytes
 };
 
 /// The keys of `sluice compile --json`.
@@ -48,7 +60,20 @@ struct CompileReport {
   double compileSeconds = 0;
   std::vector<std::string> warnings, notes;                   // notes: "topic: text"
   std::vector<std::pair<std::string, std::string>> decisions; // subject, why
+  std::vector<VariantReport> variants;
 };
+
+/// The model imported with one element of the spec's `shapes`.
+struct CompileBucket {
+  std::string name; // "T=64"
+  mlir::ModuleOp module;
+};
+
+/// As compileModule, for every bucket: one plan, one state. The figures of the report are
+/// those of the variant that needs most memory. On failure, and at stages before the
+/// last, each module holds the IR of its stage.
+Status compileBuckets(llvm::ArrayRef<CompileBucket> buckets,
+                      const CompileOptions &options, CompileReport &report);
 
 /// Runs the stages on an imported module and writes OUT.plan and OUT.safetensors. What is
 /// wrong is in the status, with the locations of the model's nodes; nothing is printed.

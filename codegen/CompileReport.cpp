@@ -1,7 +1,7 @@
 #include "codegen/CompileReport.h"
 
-#include "codegen/BudgetSearch.h"
 #include "codegen/PeakReport.h"
+#include "codegen/Variants.h"
 #include "ir/plan/Plan.h"
 #include "passes/PlanLaunches.h"
 
@@ -32,7 +32,8 @@ plan::ProgramOp largestProgram(ModuleOp module) {
   return largest;
 }
 
-void reportMemory(ModuleOp module, CompileReport &report) {
+/// `otherBytes`: constants of other variants in the state.
+void reportMemory(ModuleOp module, int64_t otherBytes, CompileReport &report) {
   for (StringRef category : {"parameters", "gradients", "optimizer", "activations",
                              "workspace", "comm", "continual", "host"})
     report.arena[category.str()] = 0;
@@ -45,6 +46,8 @@ void reportMemory(ModuleOp module, CompileReport &report) {
     report.stateBytes += bytes;
     report.arena[stateCategory(state.getRole()).str()] += bytes;
   }
+  report.stateBytes += otherBytes;
+  report.arena["parameters"] += otherBytes;
   int64_t used = report.stateBytes;
   if (plan::ProgramOp program = largestProgram(module)) {
     report.stepBytes = program.getStepBytes();
@@ -172,10 +175,10 @@ void addDecisions(ModuleOp module, CompileReport &report) {
   }
 }
 
-} // namespace
-
-void reportPlan(ModuleOp module, const BudgetChoice *choice, CompileReport &report) {
-  reportMemory(module, report);
+/// `choice`: what the search for a budget found, or null.
+void reportPlan(ModuleOp module, const BudgetChoice *choice, int64_t otherBytes,
+                CompileReport &report) {
+  reportMemory(module, otherBytes, report);
   reportTime(module, report);
   if (choice)
     reportChoice(module, *choice, report);
@@ -201,6 +204,8 @@ void reportPlan(ModuleOp module, const BudgetChoice *choice, CompileReport &repo
       report.notes.push_back(line.str());
 }
 
+/// Refuses a plan over the budget: the smallest budget that can be met, and what fills
+/// it. `byRule`: the spec rules out that more runs again.
 Status checkBudget(const CompileReport &report, bool byRule) {
   if (!report.budgetBytes || report.arenaBytes <= *report.budgetBytes)
     return Status::success();
@@ -220,8 +225,78 @@ Status checkBudget(const CompileReport &report, bool byRule) {
                                         : "; a smaller batch needs fewer activations"));
 }
 
+int64_t ownStateBytes(ModuleOp module) {
+  int64_t bytes = 0;
+  for (auto state : module.getOps<plan::StateOp>())
+    if (!state.isOnHost())
+      bytes += roundUp(state.getSize());
+  return bytes;
+}
+
+VariantReport describe(const PlannedVariant &variant) {
+  VariantReport row;
+  row.name = variant.name();
+  row.bucket = variant.bucket;
+  row.rung = variant.rung;
+  row.memoryFraction = variant.memoryFraction;
+  row.budgetBytes = variant.rungBudgetBytes;
+  if (auto batch = ModuleOp(variant.module)->getAttrOfType<IntegerAttr>("graph.batch"))
+    row.batch = batch.getInt();
+  row.arenaBytes = variant.report.arenaBytes;
+  row.stepBytes = variant.report.stepBytes;
+  row.stepUs = variant.report.stepUs;
+  row.stepUsBound = variant.report.stepUsBound;
+  row.gap = variant.report.gap;
+  for (auto program : ModuleOp(variant.module).getOps<plan::ProgramOp>())
+    row.programs.push_back({program.getEntry().str(), program.getStepBytes()});
+  return row;
+}
+
+/// "with the shapes 'T=64' ", "on rung 2 of 'memory.ladder' (0.64) ".
+std::string variantPrefix(const PlannedVariant &variant) {
+  std::string prefix;
+  if (!variant.bucketName.empty())
+    prefix = "with the shapes '" + variant.bucketName + "' ";
+  if (variant.rung > 0)
+    prefix += llvm::formatv("on rung {0} of 'memory.ladder' ({1:F3}) ", variant.rung,
+                            variant.memoryFraction)
+                  .str();
+  return prefix;
+}
+
+} // namespace
+
+Status reportVariants(MutableArrayRef<PlannedVariant> variants,
+                      const CompileOptions &options, CompileReport &report) {
+  bool byRule = options.spec.recompute == "none" || options.spec.hasFixedRecompute();
+  int64_t stateBytes = stateBytesOf(variants);
+  const PlannedVariant *largest = nullptr;
+  llvm::StringSet<> kernels;
+  std::vector<VariantReport> rows;
+  for (PlannedVariant &variant : variants) {
+    int64_t otherBytes =
+        variants.size() > 1 ? stateBytes - ownStateBytes(variant.module) : 0;
+    variant.report.budgetBytes = variant.rungBudgetBytes;
+    reportPlan(variant.module, variant.choice ? &*variant.choice : nullptr, otherBytes,
+               variant.report);
+    if (Status fits = checkBudget(variant.report, byRule); !fits.ok())
+      return {fits.code, variantPrefix(variant) + fits.message};
+    if (!largest || variant.report.arenaBytes > largest->report.arenaBytes)
+      largest = &variant;
+    for (auto kernel : ModuleOp(variant.module).getOps<plan::KernelOp>())
+      kernels.insert(kernel.getSymName());
+    rows.push_back(describe(variant));
+  }
+  report = largest->report;
+  report.kernels = kernels.size();
+  report.notes = joinedNotes(variants);
+  report.decisions = joinedDecisions(variants);
+  report.variants = std::move(rows);
+  return Status::success();
+}
+
 void describePlan(ModuleOp module, CompileReport &report) {
-  reportMemory(module, report);
+  reportMemory(module, 0, report);
   reportTime(module, report);
 }
 

@@ -4,6 +4,7 @@
 
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/DialectResourceBlobManager.h"
+#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 
@@ -106,12 +107,28 @@ std::optional<DType> storedType(Type type) {
   }
 }
 
-Status writeInitialState(ModuleOp module, const std::string &path) {
+std::string initialBytes(plan::StateOp state) {
+  std::optional<TensorBytes> value = bytesOf(state);
+  return value ? std::string(value->bytes.begin(), value->bytes.end()) : std::string();
+}
+
+bool haveSameInitialValue(plan::StateOp a, plan::StateOp b) {
+  if (a.getValueAttr() == b.getValueAttr() && a.getFillAttr() == b.getFillAttr())
+    return true;
+  std::optional<TensorBytes> left = bytesOf(a), right = bytesOf(b);
+  return left && right && left->bytes == right->bytes;
+}
+
+Status writeInitialState(ArrayRef<ModuleOp> modules, const std::string &path) {
   std::vector<TensorBytes> values; // outlive the write; moves keep what they point to
   std::vector<TensorToWrite> tensors;
-  for (auto state : module.getOps<plan::StateOp>()) {
-    if (!belongsInFile(state))
-      continue;
+  std::vector<plan::StateOp> states;
+  llvm::StringSet<> known; // what several modules have is the same
+  for (ModuleOp module : modules)
+    for (auto state : module.getOps<plan::StateOp>())
+      if (belongsInFile(state) && known.insert(state.getSymName()).second)
+        states.push_back(state);
+  for (plan::StateOp state : states) {
     std::optional<TensorBytes> value = bytesOf(state);
     std::optional<DType> type = storedType(state.getTensorType().getElementType());
     if (!value || !type)

@@ -14,6 +14,10 @@ std::optional<DType> storedType(mlir::Type elementType);
 
 /// Writes the parameters, buffers and constants of the module, in the order of their
 /// offsets.
-Status writeInitialState(mlir::ModuleOp module, const std::string &path);
+Status writeInitialState(llvm::ArrayRef<mlir::ModuleOp> modules, const std::string &path);
+
+/// The bytes of a tensor's initial value; empty where its attribute holds none.
+std::string initialBytes(plan::StateOp state);
+bool haveSameInitialValue(plan::StateOp a, plan::StateOp b);
 
 } // namespace sluice

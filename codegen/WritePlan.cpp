@@ -3,7 +3,9 @@
 #include "codegen/WritePlan.h"
 
 #include "codegen/CompileReport.h"
+#include "codegen/GroupTable.h"
 #include "codegen/StateFile.h"
+#include "codegen/Variants.h"
 #include "passes/PlanLaunches.h"
 #include "passes/QueueVerifier.h"
 #include "passes/TensorFacts.h"
@@ -73,16 +75,19 @@ std::string hexHash(const std::string &text) {
 
 class PlanWriter {
 public:
-  PlanWriter(ModuleOp module, const PlanCode &code, const PlanOrigin &origin)
-      : module(module), code(code), origin(origin) {}
+  PlanWriter(ArrayRef<PlannedVariant> variants, const PlanCode &code,
+             const PlanOrigin &origin)
+      : variants(variants), module(variants.front().module), code(code), origin(origin) {}
 
   fbs::PlanT run() {
     addHeader();
-    addStates();
-    addKernels();
-    for (auto program : module.getOps<plan::ProgramOp>())
-      plan.programs.push_back(programOf(program));
-    addGroups();
+    for (const PlannedVariant &variant : variants) {
+      addStates(variant.module);
+      addKernels(variant.module);
+    }
+    for (const PlannedVariant &variant : variants)
+      addVariant(variant);
+    plan.groups = groupsOf(module);
     addAdapters();
     addReport();
     return std::move(plan);
@@ -114,8 +119,11 @@ private:
     }
   }
 
-  void addStates() {
-    for (auto state : module.getOps<plan::StateOp>()) {
+  /// What several modules have is the same (MergeVariants).
+  void addStates(ModuleOp from) {
+    for (auto state : from.getOps<plan::StateOp>()) {
+      if (offsets.contains(state.getSymName()))
+        continue;
       auto entry = std::make_unique<fbs::StateTensorT>();
       entry->name = state.getSymName().str();
       entry->dtype = dtypeOf(state.getType());
@@ -139,8 +147,10 @@ private:
     }
   }
 
-  void addKernels() {
-    for (auto kernel : module.getOps<plan::KernelOp>()) {
+  void addKernels(ModuleOp from) {
+    for (auto kernel : from.getOps<plan::KernelOp>()) {
+      if (kernels.contains(kernel.getSymName()))
+        continue;
       auto entry = std::make_unique<fbs::KernelT>();
       entry->generated = kernel.isGenerated();
       auto symbol = code.symbols.find(kernel.getSymName().str());
@@ -149,6 +159,41 @@ private:
       kernels[kernel.getSymName()] = plan.kernels.size();
       plan.kernels.push_back(std::move(entry));
     }
+  }
+
+  void addVariant(const PlannedVariant &variant) {
+    auto entry = std::make_unique<fbs::VariantT>();
+    entry->name = variant.name();
+    entry->bucket = variant.bucket;
+    entry->rung = variant.rung;
+    entry->batch = integerAttr(variant.module, "graph.batch", 0);
+    entry->bucket_name = variant.bucketName;
+    entry->memory_fraction = variant.memoryFraction;
+    entry->budget_bytes = variant.rungBudgetBytes.value_or(0);
+    for (auto program : ModuleOp(variant.module).getOps<plan::ProgramOp>()) {
+      std::unique_ptr<fbs::ProgramT> built = programOf(program);
+      entry->step_bytes = std::max<uint64_t>(entry->step_bytes, built->step_bytes);
+      entry->programs.push_back(indexOf(std::move(built)));
+    }
+    // A file of one variant says nothing of it.
+    if (variants.size() > 1)
+      plan.variants.push_back(std::move(entry));
+  }
+
+  /// The place of a program in the file; equal ones are there once.
+  uint32_t indexOf(std::unique_ptr<fbs::ProgramT> program) {
+    uint32_t next = plan.programs.size();
+    if (variants.size() > 1) {
+      flatbuffers::FlatBufferBuilder builder;
+      builder.Finish(fbs::Program::Pack(builder, program.get()));
+      std::string bytes(reinterpret_cast<const char *>(builder.GetBufferPointer()),
+                        builder.GetSize());
+      auto [found, isNew] = programs.try_emplace(std::move(bytes), next);
+      if (!isNew)
+        return found->second;
+    }
+    plan.programs.push_back(std::move(program));
+    return next;
   }
 
   struct Place {
@@ -183,6 +228,8 @@ private:
   std::unique_ptr<fbs::ProgramT> programOf(plan::ProgramOp program) {
     auto entry = std::make_unique<fbs::ProgramT>();
     entry->name = program.getEntry().str();
+    if (auto mixes = program->getAttrOfType<StringAttr>("plan.mixes"))
+      entry->mixes = mixes.str();
     entry->step_bytes = program.getStepBytes();
     entry->bound_bytes = program.getBoundBytes();
     entry->predicted_us = program.getPredictedUs().convertToDouble();
@@ -196,15 +243,14 @@ private:
     for (auto output : body.getOps<plan::OutputOp>()) {
       entry->outputs.push_back(portOf(output));
       // The runtime then leaves out the rows a short batch was filled up with.
-      const std::vector<int64_t> &shape = entry->outputs.back()->shape;
-      entry->outputs.back()->batched = !shape.empty() && shape[0] == plan.batch;
+      entry->outputs.back()->batched = output->hasAttr("plan.batched");
     }
     for (plan::LaunchOp launch : launchesOf(program))
       entry->launches.push_back(launchOf(launch));
     addCopies(program, *entry);
     for (auto buffer : body.getOps<plan::BufferOp>()) {
       auto info = std::make_unique<fbs::BufferInfoT>();
-      info->name = buffer.getLabel().str();
+      info->name = bufferNames(buffer).str();
       info->category = buffer.getCategory().str();
       info->offset = buffer.getOffset().value_or(0);
       info->size = buffer.getSize();
@@ -268,6 +314,10 @@ private:
       entry->lower = (*input.getBounds())[0];
       entry->upper = (*input.getBounds())[1];
     }
+    if (auto fill = input->getAttrOfType<FloatAttr>("plan.fill")) {
+      entry->fills = true;
+      entry->fill = fill.getValueAsDouble();
+    }
     if (input.getIgnored()) {
       entry->has_ignored = true;
       entry->ignored = static_cast<int64_t>(*input.getIgnored());
@@ -304,74 +354,6 @@ private:
     return entry;
   }
 
-  void addGroups() {
-    auto groups = module->getAttrOfType<ArrayAttr>("graph.groups");
-    if (!groups)
-      return;
-    for (auto group : groups.getAsRange<DictionaryAttr>()) {
-      auto entry = std::make_unique<fbs::ParamGroupT>();
-      auto real = [&](StringRef key, double otherwise) {
-        auto attr = group.getAs<FloatAttr>(key);
-        return attr ? attr.getValueAsDouble() : otherwise;
-      };
-      auto integer = [&](StringRef key) {
-        auto attr = group.getAs<IntegerAttr>(key);
-        return attr ? attr.getInt() : 0;
-      };
-      entry->name = group.getAs<StringAttr>("name").str();
-      entry->lr = real("lr", 0), entry->beta1 = real("beta1", 0);
-      entry->beta2 = real("beta2", 0);
-      auto schedule = group.getAs<StringAttr>("schedule");
-      entry->schedule = llvm::StringSwitch<fbs::ScheduleKind>(
-                            schedule ? schedule.getValue() : "constant")
-                            .Case("linear", fbs::ScheduleKind::linear)
-                            .Case("cosine", fbs::ScheduleKind::cosine)
-                            .Case("wsd", fbs::ScheduleKind::wsd)
-                            .Case("one_cycle", fbs::ScheduleKind::one_cycle)
-                            .Case("step", fbs::ScheduleKind::step)
-                            .Case("table", fbs::ScheduleKind::table)
-                            .Default(fbs::ScheduleKind::constant);
-      entry->warmup_steps = integer("warmup_steps");
-      entry->total_steps = integer("total_steps");
-      entry->lr_scale = real("lr_scale", 1),
-      entry->warmup_scale = real("warmup_scale", 1);
-      entry->momentum_decay = real("momentum_decay", 0);
-      addSchedule(group, *entry);
-      for (auto member : group.getAs<ArrayAttr>("members").getAsRange<StringAttr>())
-        entry->members.push_back(member.str());
-      plan.groups.push_back(std::move(entry));
-    }
-  }
-
-  /// What only some kinds of schedules have.
-  static void addSchedule(DictionaryAttr group, fbs::ParamGroupT &entry) {
-    auto options = group.getAs<DictionaryAttr>("schedule_options");
-    if (!options)
-      return;
-    auto real = [&](StringRef key) {
-      return options.getAs<FloatAttr>(key).getValueAsDouble();
-    };
-    auto integer = [&](StringRef key) {
-      return options.getAs<IntegerAttr>(key).getInt();
-    };
-    entry.min_ratio = real("min_ratio");
-    entry.decay_steps = integer("decay_steps");
-    entry.decay =
-        llvm::StringSwitch<fbs::DecayKind>(options.getAs<StringAttr>("decay").getValue())
-            .Case("cosine", fbs::DecayKind::cosine)
-            .Case("1-sqrt", fbs::DecayKind::one_minus_sqrt)
-            .Default(fbs::DecayKind::linear);
-    entry.step_size = integer("step_size");
-    entry.gamma = real("gamma");
-    entry.pct_start = real("pct_start");
-    entry.div_factor = real("div_factor");
-    entry.final_div_factor = real("final_div_factor");
-    ArrayRef<int64_t> points = options.getAs<DenseI64ArrayAttr>("points").asArrayRef();
-    entry.points.assign(points.begin(), points.end());
-    ArrayRef<double> factors = options.getAs<DenseF64ArrayAttr>("factors").asArrayRef();
-    entry.factors.assign(factors.begin(), factors.end());
-  }
-
   void addAdapters() {
     auto adapters = module->getAttrOfType<ArrayAttr>("graph.adapters");
     if (!adapters)
@@ -394,21 +376,24 @@ private:
   }
 
   void addReport() {
-    if (auto lines = module->getAttrOfType<ArrayAttr>("graph.report"))
-      for (auto line : lines.getAsRange<StringAttr>()) {
-        auto [topic, text] = line.getValue().split(": ");
-        plan.report.push_back(keyValue(topic, text));
-      }
+    for (const std::string &line : origin.report) {
+      auto [topic, text] = StringRef(line).split(": ");
+      plan.report.push_back(keyValue(topic, text));
+    }
+    for (auto &[tensor, node] : origin.tensorNodes)
+      plan.aliases.push_back(keyValue(tensor, node));
     for (auto &[subject, why] : origin.decisions)
       plan.decisions.push_back(keyValue(subject, why));
   }
 
-  ModuleOp module;
+  ArrayRef<PlannedVariant> variants;
+  ModuleOp module; // the first, for what all have in common
   const PlanCode &code;
   const PlanOrigin &origin;
   fbs::PlanT plan;
   llvm::StringMap<uint64_t> offsets; // of state tensors
   llvm::StringMap<uint32_t> kernels;
+  std::map<std::string, uint32_t> programs; // stored bytes -> index
 };
 
 } // namespace
@@ -420,9 +405,9 @@ std::string weightsPathOf(const std::string &planPath) {
   return (hasSuffix ? planPath.substr(0, dot) : planPath) + ".safetensors";
 }
 
-Status writePlan(ModuleOp module, const PlanCode &code, const PlanOrigin &origin,
-                 const std::string &path) {
-  fbs::PlanT plan = PlanWriter(module, code, origin).run();
+Status writePlan(ArrayRef<PlannedVariant> variants, const PlanCode &code,
+                 const PlanOrigin &origin, const std::string &path) {
+  fbs::PlanT plan = PlanWriter(variants, code, origin).run();
   flatbuffers::FlatBufferBuilder builder;
   builder.Finish(fbs::Plan::Pack(builder, &plan), fbs::PlanIdentifier());
   std::vector<std::span<const uint8_t>> segments;
@@ -433,8 +418,9 @@ Status writePlan(ModuleOp module, const PlanCode &code, const PlanOrigin &origin
   Status status =
       stagePlanFile(file, {builder.GetBufferPointer(), builder.GetSize()}, segments);
   // The state goes in place first, when both can: a plan is never there without it.
+  auto modules = llvm::map_to_vector(variants, [](auto &v) { return v.module; });
   if (status.ok())
-    status = writeInitialState(module, weightsPathOf(path));
+    status = writeInitialState(modules, weightsPathOf(path));
   return status.ok() ? file.commit() : status;
 }
 

@@ -17,10 +17,10 @@ namespace sluice {
 using namespace mlir;
 using namespace sluice::frontend;
 
-ImportOptions ImportOptions::from(const TrainingSpec &spec) {
+ImportOptions ImportOptions::from(const TrainingSpec &spec, const ShapeBucket *bucket) {
   ImportOptions options;
-  options.shapes = spec.shapes;
-  options.dimensions = spec.dimensions;
+  options.shapes = bucket ? bucket->shapes : spec.shapes;
+  options.dimensions = bucket ? bucket->dimensions : spec.dimensions;
   options.values = spec.values;
   options.tie = spec.tie;
   options.untie = spec.untie;

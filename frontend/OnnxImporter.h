@@ -33,8 +33,10 @@ struct ImportOptions {
   /// without values.
   bool withoutWeights = false;
 
-  /// What the training spec says about the model, for training it.
-  static ImportOptions from(const TrainingSpec &spec);
+  /// What the training spec says about the model, for training it. `bucket`: an element
+  /// of the spec's list of shapes.
+  static ImportOptions from(const TrainingSpec &spec,
+                            const ShapeBucket *bucket = nullptr);
 };
 
 struct ImportedTensor {

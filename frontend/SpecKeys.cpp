@@ -12,8 +12,12 @@ constexpr bool kReady = true, kLater = false;
 using K = KeyKind;
 
 const SpecKey kKeys[] = {
-    {"shapes", K::AnyMap, kReady,
-     "shape per input, or size per symbolic dimension: the micro-batch of one rank"},
+    {"shapes", K::AnyMaps, kReady,
+     "shape per input, or size per symbolic dimension: the micro-batch of one rank; a "
+     "list of such maps compiles every entry for each of them"},
+    {"pad", K::AnyMap, kReady,
+     "value per input that fills up what is smaller than its shape, such as a mask's 0; "
+     "labels are filled up with loss.ignore_index"},
     {"values", K::AnyMap, kReady,
      "elements of inputs that are fixed (a sampling rate, a condition, a shape)"},
     {"threads", K::Integer, kReady,
@@ -192,7 +196,9 @@ const SpecKey kKeys[] = {
      "recomputed as units, all else is kept; each a glob or scope of nodes, or a list"},
     {"memory.offload_threshold", K::Number, kReady,
      "share of the budget at which offload begins; default 1"},
-    {"memory.ladder", K::List, kLater, "variants at shares of the budget"},
+    {"memory.ladder", K::List, kReady,
+     "shares of the budget, or of what a plan that keeps everything needs, falling: one "
+     "variant of the plan for each"},
     {"memory.order", K::String, kReady, "auto"},
     {"precision", K::Map, kReady, "formats"},
     {"precision.compute", K::String, kReady, "fp32; amp modes are planned"},
@@ -250,8 +256,10 @@ std::string lastOf(const std::string &path) {
 
 using nlohmann::ordered_json;
 
-const char *schemaType(KeyKind kind) {
+ordered_json schemaType(KeyKind kind) {
   switch (kind) {
+  case K::AnyMaps:
+    return ordered_json::array({"object", "array"});
   case K::Map:
   case K::AnyMap:
     return "object";
@@ -273,7 +281,7 @@ const char *schemaType(KeyKind kind) {
 
 ordered_json schemaOf(const std::string &path, KeyKind kind) {
   ordered_json node = ordered_json::object();
-  if (const char *type = schemaType(kind))
+  if (ordered_json type = schemaType(kind); !type.is_null())
     node["type"] = type;
   ordered_json children = ordered_json::object(), elements = ordered_json::object();
   for (const SpecKey &key : kKeys) {

@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-enum class KeyKind { Map, AnyMap, List, Integer, Number, String, Boolean, Any };
+enum class KeyKind { Map, AnyMap, AnyMaps, List, Integer, Number, String, Boolean, Any };
 
 struct SpecKey {
   const char *path; // dotted; "[]" stands for the elements of a list

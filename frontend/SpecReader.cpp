@@ -35,6 +35,7 @@ void Reader::fill(const YAML::Node &root) {
   spec.seed = static_cast<uint64_t>(seed);
   std::pair<const char *, void (Reader::*)(const YAML::Node &)> sections[] = {
       {"shapes", &Reader::readShapes},
+      {"pad", &Reader::readPad},
       {"values", &Reader::readValues},
       {"init", &Reader::readInit},
       {"loss", &Reader::readLoss},

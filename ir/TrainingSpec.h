@@ -137,11 +137,21 @@ struct TieSpec {
   bool copies = false; // slices of `first` along dimension 0 are one parameter
 };
 
+/// Shapes that the entries are compiled for.
+struct ShapeBucket {
+  std::string name; // what sets it apart from the others: "T=64"
+  std::map<std::string, std::vector<int64_t>> shapes; // by input name
+  std::map<std::string, int64_t> dimensions;          // by symbolic dimension name
+};
+
 struct TrainingSpec {
   std::map<std::string, std::vector<int64_t>> shapes; // by input name
   std::map<std::string, int64_t> dimensions;          // by symbolic dimension name
-  std::map<std::string, std::vector<double>> values;  // inputs fixed to a value
-  int threads = 0;                                    // 0: all cores
+  /// Where the spec lists several; `shapes` and `dimensions` are then those of the first.
+  std::vector<ShapeBucket> buckets;
+  std::map<std::string, double> pad; // by input name: fills up what is too small
+  std::map<std::string, std::vector<double>> values; // inputs fixed to a value
+  int threads = 0;                                   // 0: all cores
   uint64_t seed = 0;
   std::vector<InitRule> init;
   LossSpec loss;
@@ -161,6 +171,7 @@ struct TrainingSpec {
   std::string recompute;
   int64_t recomputeEvery = 2;
   std::vector<std::vector<std::string>> recomputeRegions; // patterns of each
+  std::vector<double> ladder;    // shares of the budget, falling; empty: one plan
   std::vector<std::string> keep; // globs: what is never run again
   std::string offload = "none";  // none; auto: under a budget; host: moments always
   double offloadThreshold = 1;   // share of the budget that offload brings a plan under

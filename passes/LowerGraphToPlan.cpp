@@ -77,11 +77,13 @@ private:
       auto flag = [&](StringRef key) {
         return attributes ? attributes.get(key) : nullptr;
       };
-      builder.storage.create<plan::InputOp>(
+      auto input = builder.storage.create<plan::InputOp>(
           function.getLoc(), name, buffer, TypeAttr::get(argument.getType()),
           flag("graph.batched") ? builder.storage.getUnitAttr() : UnitAttr(),
           llvm::dyn_cast_or_null<DenseI64ArrayAttr>(flag("graph.bounds")),
           llvm::dyn_cast_or_null<IntegerAttr>(flag("graph.ignored")));
+      if (Attribute fill = flag("graph.fill"))
+        input->setAttr("plan.fill", fill);
     }
   }
 
@@ -136,10 +138,16 @@ private:
 
   void createOutputs() {
     Operation *terminator = function.getBody().front().getTerminator();
-    for (OpOperand &operand : terminator->getOpOperands())
-      builder.storage.create<plan::OutputOp>(
-          function.getLoc(), outputName(operand.getOperandNumber()),
-          builder.bufferOf(operand.get()), TypeAttr::get(operand.get().getType()));
+    for (OpOperand &operand : terminator->getOpOperands()) {
+      unsigned i = operand.getOperandNumber();
+      auto output = builder.storage.create<plan::OutputOp>(
+          function.getLoc(), outputName(i), builder.bufferOf(operand.get()),
+          TypeAttr::get(operand.get().getType()));
+      if (Attribute batched = function.getResultAttr(i, "graph.batched"))
+        output->setAttr("plan.batched", batched);
+    }
+    if (Attribute mixes = function->getAttr("graph.mixes"))
+      builder.program->setAttr("plan.mixes", mixes);
   }
 
   func::FuncOp function;

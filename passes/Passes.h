@@ -22,6 +22,7 @@ std::unique_ptr<mlir::Pass> createBuildEntries(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createVerifyTrain();
 
 std::unique_ptr<mlir::Pass> createDecomposeComposites();
+std::unique_ptr<mlir::Pass> createTrackSamples();
 std::unique_ptr<mlir::Pass> createLegalizeForKernels();
 std::unique_ptr<mlir::Pass> createFormRegions(bool fuse);
 std::unique_ptr<mlir::Pass> createPlaceRecompute(const TrainingSpec &spec);

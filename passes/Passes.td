@@ -117,6 +117,21 @@ def DecomposeComposites : Pass<"decompose-composites", "::mlir::ModuleOp"> {
   let constructor = "::sluice::createDecomposeComposites()";
 }
 
+def TrackSamples : Pass<"track-samples", "::mlir::ModuleOp"> {
+  let summary = "Finds the results of @eval and @infer whose rows belong to samples";
+  let description = [{
+    A result with the samples in dimension 0, each the same number of rows, is marked `graph.batched`: a short batch gives as many rows. An
+    @infer in which samples meet, so that rows of padding would be seen, is marked `graph.mixes`.
+
+    ```mlir
+    func.func @infer(%x: tensor<4x3xf32> {graph.batched}) -> (tensor<12xf32> {graph.name = "flat"})
+    // becomes
+    func.func @infer(%x: tensor<4x3xf32> {graph.batched}) -> (tensor<12xf32> {graph.batched, graph.name = "flat"})
+    ```
+  }];
+  let constructor = "::sluice::createTrackSamples()";
+}
+
 def LegalizeForKernels : Pass<"legalize-for-kernels", "::mlir::ModuleOp"> {
   let summary = "Brings products and reductions into forms that a kernel exists for";
   let description = [{

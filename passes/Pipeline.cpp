@@ -35,6 +35,8 @@ void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
 
 void buildRegionPipeline(OpPassManager &passes, bool fuse) {
   passes.addPass(createDecomposeComposites());
+  // Knows core operations only, and needs them before transposes are moved about.
+  passes.addPass(createTrackSamples());
   passes.addPass(createCanonicalizerPass());
   passes.addPass(createCSEPass());
   // Needs equal subexpressions joined (a transpose may have more users than one) and

@@ -6,6 +6,8 @@
 #include "runtime/Status.h"
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,8 @@ struct InputSpec {
   // itself.
   bool bounded = false;
   int64_t lower = 0, upper = 0;
+
+  std::optional<double> fill = {}; // what a smaller sample is filled up with
 
   /// Bytes of one sample (of the whole tensor when not batched).
   size_t sampleBytes() const {
@@ -46,6 +50,18 @@ struct Batch {
   /// place in the epoch's order. It keys the random numbers, and is what a checkpoint
   /// stores as the cursor.
   int64_t firstSample = 0;
+
+  /// The bucket of the plan whose shapes the data has.
+  uint32_t bucket = 0;
+  /// One per input, or none when the data has the bucket's shapes: where an input is
+  /// smaller, the session fills it up. Dimension 0 of batched inputs is `count`.
+  std::vector<std::span<const int64_t>> shapes;
+};
+
+/// How many batches an epoch has.
+struct EpochBatches {
+  int64_t all = 0, full = 0;
+  int64_t restSamples = 0; // of those that are not full
 };
 
 /// An endless sequence of samples: epoch after epoch, each a permutation of the same
@@ -57,6 +73,11 @@ public:
 
   /// Samples per epoch, > 0.
   virtual int64_t size() const = 0;
+
+  /// `batch`: samples of a batch, for sources that do not know it.
+  virtual EpochBatches batches(int64_t batch) const {
+    return {(size() + batch - 1) / batch, size() / batch, size() % batch};
+  }
 
   /// The next batch starts at this position of the sequence (>= 0).
   virtual Status seek(int64_t sample) = 0;

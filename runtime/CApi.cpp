@@ -96,13 +96,14 @@ const char *sluice_plan_model_name(const sluice_plan *plan) {
 }
 
 size_t sluice_plan_program_count(const sluice_plan *plan) {
-  return plan ? sizeOf(plan->plan->raw().programs()) : 0;
+  return plan ? plan->plan->variants()[0].programs.size() : 0;
 }
 
 const char *sluice_plan_program(const sluice_plan *plan, size_t index) {
   if (index >= sluice_plan_program_count(plan))
     return nullptr;
-  return textOf(plan->plan->raw().programs()->Get(static_cast<uint32_t>(index))->name());
+  uint32_t place = plan->plan->variants()[0].programs[index];
+  return textOf(plan->plan->raw().programs()->Get(place)->name());
 }
 
 size_t sluice_plan_group_count(const sluice_plan *plan) {
@@ -132,6 +133,12 @@ template <class Table> static sluice_tensor_info describe(const Table &table) {
   return info;
 }
 
+sluice_tensor_info sluice::describePort(const fbs::Port &port) {
+  sluice_tensor_info info = describe(port);
+  info.batched = port.batched();
+  return info;
+}
+
 static sluice_status portInfo(const sluice_plan *plan, const char *program, bool inputs,
                               size_t index, sluice_tensor_info *info) {
   const Ports *ports = portsOf(plan, program, inputs);
@@ -142,8 +149,7 @@ static sluice_status portInfo(const sluice_plan *plan, const char *program, bool
                                 std::to_string(sizeOf(ports)) +
                                 (inputs ? " inputs" : " outputs")));
   const fbs::Port *port = ports->Get(static_cast<uint32_t>(index));
-  *info = describe(*port);
-  info->batched = port->batched();
+  *info = describePort(*port);
   return report(Status::success());
 }
 

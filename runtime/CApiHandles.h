@@ -31,4 +31,19 @@ template <class Body> Status guarded(Body body) {
   }
 }
 
+/// Runs `body(session)` and keeps its reason with the handle.
+template <class Body> sluice_status with(sluice_session *handle, Body body) {
+  if (!handle)
+    return report(Status::usage("the session is null"));
+  Status status = guarded([&] { return body(*handle->session); });
+  handle->error = std::move(status.message);
+  return static_cast<sluice_status>(status.code);
+}
+
+/// Copies a result to the caller, who may not want it.
+void fill(sluice_step_result *out, const StepResult &result);
+
+/// An input or output, as the caller sees it.
+sluice_tensor_info describePort(const fbs::Port &port);
+
 } // namespace sluice

@@ -23,6 +23,7 @@ static Status readOptions(const sluice_session_options &given, SessionOptions &o
   options.step = {given.step_memory, given.step_bytes};
   options.hostState = {given.host_state_memory, given.host_state_bytes};
   options.hostStep = {given.host_step_memory, given.host_step_bytes};
+  options.variant = given.variant;
   options.allocator = {given.allocate, given.release, given.allocator_user};
   options.inputs.rejectNonFinite = !given.accept_non_finite;
   if (given.log)
@@ -57,16 +58,7 @@ const char *sluice_session_error(const sluice_session *session) {
   return session ? session->error.c_str() : "the session is null";
 }
 
-/// Runs `body(session)` and keeps its reason with the handle.
-template <class Body> static sluice_status with(sluice_session *handle, Body body) {
-  if (!handle)
-    return report(Status::usage("the session is null"));
-  Status status = guarded([&] { return body(*handle->session); });
-  handle->error = std::move(status.message);
-  return static_cast<sluice_status>(status.code);
-}
-
-static void fill(sluice_step_result *out, const StepResult &result) {
+void sluice::fill(sluice_step_result *out, const StepResult &result) {
   if (!out)
     return;
   out->loss_sum = result.lossSum;

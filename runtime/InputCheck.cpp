@@ -1,6 +1,10 @@
 #include "runtime/InputCheck.h"
 
+#include "runtime/Buckets.h"
+#include "runtime/Fill.h"
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -136,21 +140,48 @@ Status badValue(const fbs::Port &port, Span span, size_t index, int64_t count,
 
 } // namespace
 
-Status copyInput(const fbs::Port &port, const void *source, int64_t count, int64_t batch,
-                 int64_t firstSample, const InputCheckOptions &options, uint8_t *target) {
+/// Puts the samples given into the front of the port.
+static Status copySamples(const fbs::Port &port, const void *source,
+                          const BatchPart &part, size_t bytes, uint8_t *target) {
+  std::array<int64_t, maxRank> full = {}, given = {};
+  size_t rank = sizeOf(port.shape());
+  bool isWhole = part.shape.empty();
+  for (uint32_t i = 0; i < rank; ++i) {
+    full[i] = port.batched() && i == 0 ? part.count : port.shape()->Get(i);
+    given[i] = isWhole || i >= part.shape.size() ? full[i] : part.shape[i];
+    isWhole &= given[i] == full[i];
+  }
+  if (isWhole) {
+    std::memcpy(target, source, bytes);
+    return Status::success();
+  }
+  std::span<const int64_t> shape(given.data(), rank);
+  bool otherCount = port.batched() && given[0] != full[0];
+  if (part.shape.size() != rank || otherCount || !takes(port, shape))
+    return Status::usage("input '" + std::string(viewOf(port.name())) + "' has shape " +
+                         shapeText(part.shape) + ", which does not fit into " +
+                         shapeText(port.shape()));
+  copyFilled(static_cast<DType>(port.dtype()), static_cast<const uint8_t *>(source),
+             shape, target, {full.data(), rank}, *fillOf(port));
+  return Status::success();
+}
+
+Status copyInput(const fbs::Port &port, const void *source, const BatchPart &part,
+                 const InputCheckOptions &options, uint8_t *target) {
   size_t total = port.size();
-  size_t given = port.batched()
-                     ? total / static_cast<size_t>(batch) * static_cast<size_t>(count)
-                     : total;
+  size_t given = port.batched() ? total / static_cast<size_t>(part.batch) *
+                                      static_cast<size_t>(part.count)
+                                : total;
   if (given == 0)
     return Status::success();
   if (!source)
     return Status::usage("input '" + std::string(viewOf(port.name())) + "' is missing");
-  std::memcpy(target, source, given);
+  if (Status status = copySamples(port, source, part, given, target); !status.ok())
+    return status;
   // Checked in the copy: the caller's memory may be unaligned or change meanwhile.
   Span span = {target, given / dtypeSize(static_cast<DType>(port.dtype()))};
   if (std::optional<size_t> bad = firstBad(port, span, options))
-    return badValue(port, span, *bad, count, firstSample);
+    return badValue(port, span, *bad, part.count, part.firstSample);
   for (size_t filled = given; filled < total;) {
     size_t now = std::min(given, total - filled);
     std::memcpy(target + filled, target, now);

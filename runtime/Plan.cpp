@@ -1,5 +1,7 @@
 #include "runtime/Plan.h"
 
+#include "runtime/Buckets.h"
+
 #include <algorithm>
 
 namespace sluice {
@@ -104,6 +106,7 @@ std::vector<InputSpec> Plan::inputs(std::string_view name, uint32_t bucket) cons
     spec.bounded = port->bounded();
     spec.lower = port->lower();
     spec.upper = port->upper();
+    spec.fill = fillOf(*port);
     specs.push_back(std::move(spec));
   }
   return specs;

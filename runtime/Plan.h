@@ -19,6 +19,8 @@
 
 namespace sluice {
 
+constexpr size_t maxRank = 16;
+
 /// Bytes of the two reservations of each memory (law 1).
 struct PlanMemory {
   uint64_t stateBytes = 0;

@@ -15,7 +15,6 @@ namespace {
 constexpr uint64_t maxReservation = uint64_t(1) << 46; // 64 TiB
 constexpr int maxThreads = 1024;
 constexpr int64_t maxCount = int64_t(1) << 40;
-constexpr size_t maxRank = 16;
 constexpr size_t maxNameBytes = 4096;
 
 Status broken(std::string text) {

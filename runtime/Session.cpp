@@ -7,9 +7,6 @@
 
 namespace sluice {
 
-static constexpr std::string_view programNames[] = {"step",   "micro", "close_rank",
-                                                    "update", "eval",  "infer"};
-
 Result<std::unique_ptr<Session>> Session::create(PlanPtr plan, SessionOptions options) {
   std::unique_ptr<Session> session(new Session);
   session->planPtr = std::move(plan);
@@ -32,6 +29,11 @@ Status Session::setUp() {
   if (!table)
     return table.status();
   kernels = std::move(*table);
+  if (options.variant >= planPtr->rungs())
+    return Status::usage("variant " + std::to_string(options.variant) +
+                         " is asked for, the plan has " +
+                         std::to_string(planPtr->rungs()) + ", counted from 0");
+  rungIndex = options.variant;
   if (Status status = reserve(); !status.ok())
     return status;
   auto newTeam = ThreadTeam::create(threads);
@@ -46,8 +48,8 @@ Status Session::setUp() {
     copyQueue = std::move(*queue);
   }
   if (options.traceEvents > 0)
-    ring = std::make_unique<TraceRing>(threads + planPtr->hasCopies(),
-                                       options.traceEvents);
+    ring =
+        std::make_unique<TraceRing>(threads + planPtr->hasCopies(), options.traceEvents);
   seedValue = options.seed.value_or(planPtr->raw().seed());
   loadPrograms();
   findControls();
@@ -55,7 +57,7 @@ Status Session::setUp() {
 }
 
 Status Session::reserve() {
-  PlanMemory memory = planPtr->memory();
+  PlanMemory memory = planPtr->memory(rungIndex);
   auto state =
       Reservation::make("state", memory.stateBytes, options.state, options.allocator);
   if (!state)
@@ -74,8 +76,8 @@ Status Session::reserve() {
 
 Status Session::reserveHost(const PlanMemory &memory) {
   if (memory.hostStateBytes > 0 || options.hostState.data) {
-    auto state = Reservation::make("host state", memory.hostStateBytes,
-                                   options.hostState, options.allocator);
+    auto state = Reservation::make("host state", memory.hostStateBytes, options.hostState,
+                                   options.allocator);
     if (!state)
       return state.status();
     hostStateMemory = std::move(*state);
@@ -93,80 +95,9 @@ Status Session::reserveHost(const PlanMemory &memory) {
 void Session::fillStep() {
   if (!options.stepPattern)
     return;
-  std::memset(stepMemory.data(), *options.stepPattern, planPtr->memory().stepBytes);
-  if (uint64_t bytes = planPtr->memory().hostStepBytes; bytes > 0)
+  std::memset(stepMemory.data(), *options.stepPattern, stepBytes());
+  if (uint64_t bytes = planPtr->memory(rungIndex).hostStepBytes; bytes > 0)
     std::memset(hostStepMemory.data(), *options.stepPattern, bytes);
-}
-
-void Session::findScalars(LoadedProgram &loaded) {
-  const auto *outputs = loaded.program->outputs();
-  for (uint32_t o = 0; o < sizeOf(outputs); ++o) {
-    const fbs::Port *port = outputs->Get(o);
-    if (port->dtype() != fbs::DType::f32 || port->size() != sizeof(float))
-      continue;
-    uint8_t *base = arenas().of(port->space());
-    const float *value = reinterpret_cast<const float *>(base + port->offset());
-    if (viewOf(port->name()) == "loss_sum")
-      loaded.lossSum = value;
-    else if (viewOf(port->name()) == "loss_count")
-      loaded.lossCount = value;
-    else if (viewOf(port->name()) == "grad_norm")
-      loaded.gradNorm = value;
-  }
-}
-
-void Session::loadPrograms() {
-  const fbs::Plan &raw = planPtr->raw();
-  for (uint32_t i = 0; i < sizeOf(raw.programs()); ++i) {
-    const fbs::Program *program = raw.programs()->Get(i);
-    for (size_t kind = 0; kind < programs.size(); ++kind) {
-      if (viewOf(program->name()) != programNames[kind])
-        continue;
-      programs[kind].program = program;
-      programs[kind].executor = std::make_unique<Executor>(
-          *planPtr, i, kernels, arenas(), team->size());
-      findScalars(programs[kind]);
-    }
-  }
-}
-
-Result<Session::LoadedProgram *> Session::find(ProgramKind kind) {
-  LoadedProgram &loaded = programs[kind];
-  if (loaded.program)
-    return &loaded;
-  std::string list;
-  for (const std::string &name : planPtr->programNames())
-    list += (list.empty() ? "'" : ", '") + name + "'";
-  return Status::usage("the plan has no program '" + std::string(programNames[kind]) +
-                       "'; it has " + list);
-}
-
-Status Session::feed(const LoadedProgram &loaded, const Batch &batch,
-                     int64_t firstSample) {
-  const auto *inputs = loaded.program->inputs();
-  if (batch.data.size() != sizeOf(inputs))
-    return Status::usage("program '" + std::string(viewOf(loaded.program->name())) +
-                         "' has " + std::to_string(sizeOf(inputs)) + " inputs, " +
-                         std::to_string(batch.data.size()) + " are given");
-  if (batch.count < 1 || batch.count > planPtr->batch())
-    return Status::usage("a batch has 1 to " + std::to_string(planPtr->batch()) +
-                         " samples, " + std::to_string(batch.count) + " are given");
-  bool isInfer = &loaded == &programs[inferProgram];
-  if (planPtr->fullBatches() && !isInfer && batch.count < planPtr->batch())
-    return Status::usage("the model's own loss would count padding: a batch needs all " +
-                         std::to_string(planPtr->batch()) + " samples, " +
-                         std::to_string(batch.count) + " are given");
-  lastProgram = nullptr;
-  fillStep();
-  for (uint32_t i = 0; i < sizeOf(inputs); ++i) {
-    const fbs::Port *port = inputs->Get(i);
-    Status status =
-        copyInput(*port, batch.data[i], batch.count, planPtr->batch(), firstSample,
-                  options.inputs, stepMemory.data() + port->offset());
-    if (!status.ok())
-      return status;
-  }
-  return Status::success();
 }
 
 double Session::rateOf(const GroupControls &group) const {
@@ -215,7 +146,7 @@ void Session::update(LoadedProgram &loaded, StepResult &result) {
 Status Session::step(const Batch &batch, StepResult &result) {
   result = {};
   bool accumulates = planPtr->accumulate() > 1;
-  auto loaded = find(accumulates ? microProgram : stepProgram);
+  auto loaded = find(accumulates ? microProgram : stepProgram, batch.bucket);
   if (!loaded)
     return loaded.status();
   if (Status status = feed(**loaded, batch, batch.firstSample); !status.ok())
@@ -275,7 +206,7 @@ Status Session::flush(StepResult &result) {
 
 Status Session::eval(const Batch &batch, StepResult &result) {
   result = {};
-  auto loaded = find(evalProgram);
+  auto loaded = find(evalProgram, batch.bucket);
   if (!loaded)
     return loaded.status();
   if (Status status = feed(**loaded, batch, batch.firstSample); !status.ok())
@@ -288,7 +219,7 @@ Status Session::eval(const Batch &batch, StepResult &result) {
 }
 
 Status Session::infer(const Batch &batch) {
-  auto loaded = find(inferProgram);
+  auto loaded = find(inferProgram, batch.bucket);
   if (!loaded)
     return loaded.status();
   if (Status status = feed(**loaded, batch, batch.firstSample); !status.ok())
@@ -309,8 +240,8 @@ Result<OutputView> Session::output(std::string_view name) const {
     const uint8_t *base = arenas().of(port->space());
     size_t bytes = port->size();
     if (port->batched() && lastValid > 0)
-      bytes =
-          bytes / static_cast<size_t>(planPtr->batch()) * static_cast<size_t>(lastValid);
+      bytes = bytes / static_cast<size_t>(lastProgram->batch) *
+              static_cast<size_t>(lastValid);
     return OutputView{port, base + port->offset(), bytes};
   }
   return Status::usage("program '" + std::string(viewOf(lastProgram->program->name())) +
@@ -358,12 +289,11 @@ static uint64_t bytesTouched(const uint8_t *data, uint64_t end, uint8_t pattern)
 }
 
 uint64_t Session::stepBytesTouched() const {
-  return bytesTouched(stepMemory.data(), planPtr->memory().stepBytes,
-                      options.stepPattern.value_or(0));
+  return bytesTouched(stepMemory.data(), stepBytes(), options.stepPattern.value_or(0));
 }
 
 uint64_t Session::hostStepBytesTouched() const {
-  return bytesTouched(hostStepMemory.data(), planPtr->memory().hostStepBytes,
+  return bytesTouched(hostStepMemory.data(), planPtr->memory(rungIndex).hostStepBytes,
                       options.stepPattern.value_or(0));
 }
 

@@ -29,6 +29,7 @@ struct SessionOptions {
   std::optional<uint64_t> seed;      // of the plan
   LentMemory state, step;            // mapped when not given
   LentMemory hostState, hostStep;    // the same, of the host's memory
+  uint32_t variant = 0;              // rung of the memory ladder to begin on
   AllocatorHooks allocator;          // used for what is not given
   std::string weightsPath;           // of the initial state; default: beside the plan
   InputCheckOptions inputs;
@@ -86,9 +87,21 @@ public:
   /// Of the program that ran last.
   Result<OutputView> output(std::string_view name) const;
 
+  /// Goes on with the programs of another rung of the memory ladder. The bits of what
+  /// follows do not depend on it; outputs of the last program are gone. When its step
+  /// reservation cannot be had, all stays as it was.
+  Status useVariant(uint32_t rung);
+  uint32_t variant() const { return rungIndex; }
+
   int64_t updates() const { return updatesDone; }
   /// Samples of training consumed: where the data goes on.
   int64_t samples() const { return samplesDone; }
+  /// Of the batch that ran last.
+  uint32_t lastBucket() const { return bucketOfLast; }
+  /// The batch size of a bucket of shapes.
+  int64_t batchOf(uint32_t bucket) const {
+    return planPtr->variant(bucket, rungIndex).batch;
+  }
   int64_t pendingMicroBatches() const { return pending; }
   uint64_t seed() const { return seedValue; }
 
@@ -148,6 +161,7 @@ private:
   };
   struct LoadedProgram {
     const fbs::Program *program = nullptr;
+    int64_t batch = 0; // samples it is planned for
     std::unique_ptr<Executor> executor;
     const float *lossSum = nullptr, *lossCount = nullptr, *gradNorm = nullptr;
   };
@@ -209,7 +223,10 @@ private:
   Status initialState();
   Status initialTensor(const fbs::StateTensor &tensor, const class SafetensorsFile *file);
 
-  Result<LoadedProgram *> find(ProgramKind kind);
+  /// What depends on the state alone is the same in every bucket.
+  Result<LoadedProgram *> find(ProgramKind kind, uint32_t bucket = 0);
+  Status checkCount(const LoadedProgram &loaded, int64_t count) const;
+  uint64_t stepBytes() const { return planPtr->memory(rungIndex).stepBytes; }
   Status feed(const LoadedProgram &loaded, const Batch &batch, int64_t firstSample);
   void writeControls(int64_t firstSample, int64_t valid);
   void writeGroupControls(const GroupControls &group) const;
@@ -225,13 +242,15 @@ private:
   std::unique_ptr<ThreadTeam> team;
   std::unique_ptr<CopyQueue> copyQueue; // where the plan has copies
   std::unique_ptr<TraceRing> ring;
-  std::array<LoadedProgram, 6> programs;
+  std::vector<std::array<LoadedProgram, 6>> programs; // by bucket
+  uint32_t rungIndex = 0;                             // of the memory ladder
   Controls controls;
   uint64_t seedValue = 0;
   int64_t updatesDone = 0, samplesDone = 0, pending = 0;
   double windowLossSum = 0, windowLossCount = 0;
   const LoadedProgram *lastProgram = nullptr;
   int64_t lastValid = 0;
+  uint32_t bucketOfLast = 0;
 };
 
 } // namespace sluice

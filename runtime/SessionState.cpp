@@ -1,5 +1,6 @@
 // The state of a session: initial values, weights by name, reading and writing.
 
+#include "runtime/Fill.h"
 #include "runtime/Safetensors.h"
 #include "runtime/Session.h"
 
@@ -65,45 +66,6 @@ Status Session::writeState(std::string_view name, const void *source, size_t byt
   if (status.ok() && bytes > 0)
     std::memcpy(state(name).data(), source, bytes);
   return status;
-}
-
-template <class T> static void fillWith(uint8_t *data, size_t bytes, T value) {
-  for (size_t at = 0; at < bytes; at += sizeof(T))
-    std::memcpy(data + at, &value, sizeof(T));
-}
-
-/// Round to nearest, ties to even.
-static uint16_t toBf16(double value) {
-  float narrow = static_cast<float>(value);
-  uint32_t bits;
-  std::memcpy(&bits, &narrow, sizeof bits);
-  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-static void fillTensor(DType type, uint8_t *data, size_t bytes, double value) {
-  switch (type) {
-  case DType::f32:
-    return fillWith(data, bytes, static_cast<float>(value));
-  case DType::f64:
-    return fillWith(data, bytes, value);
-  case DType::f16:
-    return fillWith(data, bytes, static_cast<_Float16>(value));
-  case DType::bf16:
-    return fillWith(data, bytes, toBf16(value));
-  case DType::i8:
-  case DType::u8:
-  case DType::i1:
-    return fillWith(data, bytes, static_cast<uint8_t>(static_cast<int64_t>(value)));
-  case DType::i16:
-  case DType::u16:
-    return fillWith(data, bytes, static_cast<uint16_t>(static_cast<int64_t>(value)));
-  case DType::i32:
-  case DType::u32:
-    return fillWith(data, bytes, static_cast<uint32_t>(static_cast<int64_t>(value)));
-  case DType::i64:
-  case DType::u64:
-    return fillWith(data, bytes, static_cast<int64_t>(value));
-  }
 }
 
 static bool sameTensor(const TensorEntry &entry, const fbs::StateTensor &tensor) {
@@ -232,8 +194,7 @@ Status Session::loadWeights(const std::string &path) {
     return Status::refused("'" + path + "' lacks " + missing);
   for (auto [tensor, entry] : pairs)
     if (entry->bytes > 0)
-      std::memcpy(tensorData(*tensor), file->data(*entry).data(),
-                  entry->bytes);
+      std::memcpy(tensorData(*tensor), file->data(*entry).data(), entry->bytes);
   for (const TensorEntry &entry : file->tensors())
     if (!used.contains(&entry))
       log("'" + path + "': tensor '" + entry.name + "' is not used by this plan");

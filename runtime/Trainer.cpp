@@ -6,6 +6,11 @@
 
 namespace sluice {
 
+/// Fewer samples than the batch of its bucket.
+static bool isShort(const Session &session, const Batch &batch) {
+  return batch.count < session.batchOf(batch.bucket);
+}
+
 Result<EvalReport> evaluate(Session &session, BatchSource &source,
                             const EvalBatchHook &onBatch) {
   EvalReport report;
@@ -15,12 +20,12 @@ Result<EvalReport> evaluate(Session &session, BatchSource &source,
   Batch batch;
   if (Status status = source.seek(0); !status.ok())
     return status;
-  while (report.samples < source.size()) {
+  while (report.samples + report.skipped < source.size()) {
     Status status = source.next(batch);
     StepResult result;
-    if (status.ok() && needsFull && batch.count < session.plan().batch()) {
-      report.skipped = batch.count;
-      break;
+    if (status.ok() && needsFull && isShort(session, batch)) {
+      report.skipped += batch.count;
+      continue;
     }
     if (status.ok())
       status = session.eval(batch, result);
@@ -80,7 +85,7 @@ Status TrainLoop::checkOptions() const {
     return Status::usage("neither steps nor epochs are given; training would not end");
   if (source.size() <= 0)
     return Status::refused("the data has no samples");
-  if (session.plan().fullBatches() && source.size() < session.plan().batch())
+  if (session.plan().fullBatches() && source.batches(session.plan().batch()).full == 0)
     return Status::refused("the data has " + std::to_string(source.size()) +
                            " samples, the model's own loss needs full batches of " +
                            std::to_string(session.plan().batch()) +
@@ -113,13 +118,15 @@ Status TrainLoop::resume() {
 /// A model that computes its own loss cannot be trained on the short batch at the end of
 /// an epoch.
 bool TrainLoop::isTailSkipped() const {
-  return session.plan().fullBatches() && source.size() % session.plan().batch() != 0;
+  EpochBatches batches = source.batches(session.plan().batch());
+  return session.plan().fullBatches() && batches.full < batches.all;
 }
 
 int64_t TrainLoop::updatesPerEpoch() const {
-  int64_t batch = session.plan().batch(), accumulate = session.plan().accumulate();
-  int64_t rest = isTailSkipped() ? 0 : batch - 1;
-  return ((source.size() + rest) / batch + accumulate - 1) / accumulate;
+  EpochBatches batches = source.batches(session.plan().batch());
+  int64_t accumulate = session.plan().accumulate();
+  int64_t taken = session.plan().fullBatches() ? batches.full : batches.all;
+  return (taken + accumulate - 1) / accumulate;
 }
 
 int64_t TrainLoop::target() const {
@@ -138,7 +145,7 @@ Status TrainLoop::runWindow(StepResult &result, double &computeUs) {
     if (Status status = source.next(batch); !status.ok())
       return status;
     uint64_t beginNs = nowNs();
-    bool isSkipped = isTailSkipped() && batch.count < session.plan().batch();
+    bool isSkipped = isTailSkipped() && isShort(session, batch);
     bool isEpochEnd = (batch.firstSample + batch.count) % source.size() == 0;
     Status status = isSkipped ? Status::success() : session.step(batch, result);
     if (status.ok() && isEpochEnd && !result.updated)
@@ -306,7 +313,7 @@ Status TrainLoop::run() {
     return status;
   if (isTailSkipped())
     summary.notes.push_back(
-        "the last " + std::to_string(source.size() % session.plan().batch()) +
+        "the last " + std::to_string(source.batches(session.plan().batch()).restSamples) +
         " samples of each epoch are skipped: the model's own loss needs full batches");
   firstUpdate = session.updates();
   firstSample = session.samples();

@@ -15,6 +15,23 @@ void Reader::readRecompute(const YAML::Node &node) {
   }
 }
 
+/// Shares of the budget. One of 1 alone is no ladder.
+void Reader::readLadder(const YAML::Node &memory) {
+  if (!memory["ladder"])
+    return;
+  read(memory, "ladder", spec.ladder, "a list of shares such as [1.0, 0.8]");
+  double before = 2;
+  for (double share : spec.ladder) {
+    if (!(share > 0) || share > 1 || share >= before)
+      error(memory["ladder"], "'memory.ladder' has " + std::to_string(share) +
+                                  ", expected falling shares of at most 1, such as "
+                                  "[1.0, 0.8, 0.64]");
+    before = share;
+  }
+  if (spec.ladder.size() == 1 && spec.ladder.front() == 1)
+    spec.ladder.clear();
+}
+
 /// A list of regions, each a pattern or a list of patterns.
 void Reader::readRegions(const YAML::Node &memory) {
   for (const YAML::Node &region : memory["regions"]) {
@@ -51,6 +68,7 @@ void Reader::readMemory(const YAML::Node &node) {
   if (YAML::Node recompute = node["recompute"])
     readRecompute(recompute);
   readRegions(node);
+  readLadder(node);
   read(node, "keep", spec.keep, "a list of names");
   if (YAML::Node offload = node["offload"])
     if (oneOf(offload, text(offload), {"none", "auto", "host"}, {}, "memory.offload"))

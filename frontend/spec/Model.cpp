@@ -4,7 +4,7 @@
 
 namespace sluice {
 
-void Reader::readShapes(const YAML::Node &node) {
+void Reader::readBucket(const YAML::Node &node, ShapeBucket &bucket) {
   for (const auto &entry : node) {
     std::string name = entry.first.as<std::string>();
     try {
@@ -13,17 +13,95 @@ void Reader::readShapes(const YAML::Node &node) {
         for (int64_t size : shape)
           if (size < 0)
             error(entry.second, "shape of '" + name + "' has a negative dimension");
-        spec.shapes[name] = shape;
+        bucket.shapes[name] = shape;
       } else {
         int64_t size = entry.second.as<int64_t>();
         if (size < 0)
           error(entry.second, "dimension '" + name + "' is negative");
-        spec.dimensions[name] = size;
+        bucket.dimensions[name] = size;
       }
     } catch (const YAML::Exception &) {
       error(entry.second, "'shapes." + name + "' is '" + text(entry.second) +
                               "', expected a list of sizes (an input) or one size (a "
                               "symbolic dimension)");
+    }
+  }
+}
+
+namespace {
+
+/// What a bucket gives, by name, as text: "64", "4x64".
+std::map<std::string, std::string> givenBy(const ShapeBucket &bucket) {
+  std::map<std::string, std::string> given;
+  for (const auto &[name, size] : bucket.dimensions)
+    given[name] = std::to_string(size);
+  for (const auto &[name, shape] : bucket.shapes) {
+    std::string &value = given[name];
+    for (int64_t size : shape)
+      value += (value.empty() ? "" : "x") + std::to_string(size);
+  }
+  return given;
+}
+
+} // namespace
+
+/// A bucket is called by what sets it apart from the others.
+void Reader::nameBuckets(const YAML::Node &node) {
+  std::vector<std::map<std::string, std::string>> given;
+  for (const ShapeBucket &bucket : spec.buckets)
+    given.push_back(givenBy(bucket));
+  for (size_t i = 0; i < given.size(); ++i) {
+    for (const auto &[name, value] : given[i]) {
+      bool isShared = true;
+      for (const auto &other : given) {
+        auto found = other.find(name);
+        isShared &= found != other.end() && found->second == value;
+      }
+      std::string &text = spec.buckets[i].name;
+      if (!isShared)
+        text += (text.empty() ? "" : ",") + name + "=" + value;
+    }
+    for (size_t j = 0; j < i; ++j)
+      if (given[j] == given[i])
+        return error(node[i], "elements " + std::to_string(j + 1) + " and " +
+                                  std::to_string(i + 1) +
+                                  " of 'shapes' give the same shapes; remove one");
+    if (given[i].size() != given[0].size())
+      return error(node[i], "element " + std::to_string(i + 1) +
+                                " of 'shapes' gives other names than the first; give "
+                                "the same in each");
+  }
+}
+
+void Reader::readShapes(const YAML::Node &node) {
+  if (node.IsSequence() && node.size() == 0)
+    error(node, "'shapes' is an empty list, expected a map of shapes or several");
+  for (const YAML::Node &element : node.IsSequence() ? node : YAML::Node()) {
+    if (element.IsMap())
+      readBucket(element, spec.buckets.emplace_back());
+    else
+      error(element, "an element of 'shapes' is " + text(element) + ", expected a map");
+  }
+  if (node.IsMap())
+    readBucket(node, spec.buckets.emplace_back());
+  if (spec.buckets.empty())
+    return;
+  spec.shapes = spec.buckets.front().shapes;
+  spec.dimensions = spec.buckets.front().dimensions;
+  if (spec.buckets.size() == 1)
+    spec.buckets.clear();
+  else if (result.errors.empty())
+    nameBuckets(node);
+}
+
+void Reader::readPad(const YAML::Node &node) {
+  for (const auto &entry : node) {
+    std::string name = entry.first.as<std::string>();
+    try {
+      spec.pad[name] = entry.second.as<double>();
+    } catch (const YAML::Exception &) {
+      error(entry.second,
+            "'pad." + name + "' is '" + text(entry.second) + "', expected a number");
     }
   }
 }

@@ -16,6 +16,8 @@ bool matchesKind(const YAML::Node &node, KeyKind kind) {
   case KeyKind::Map:
   case KeyKind::AnyMap:
     return node.IsMap();
+  case KeyKind::AnyMaps:
+    return node.IsMap() || node.IsSequence();
   case KeyKind::List:
     return node.IsSequence();
   case KeyKind::Any:
@@ -30,6 +32,8 @@ const char *kindName(KeyKind kind) {
   case KeyKind::Map:
   case KeyKind::AnyMap:
     return "a map";
+  case KeyKind::AnyMaps:
+    return "a map or a list of maps";
   case KeyKind::List:
     return "a list";
   case KeyKind::Integer:
@@ -77,7 +81,7 @@ void Reader::checkKeys(const YAML::Node &node, const std::string &path) {
     } else if (!matchesKind(entry.second, key->kind)) {
       error(entry.second, "'" + full + "' is " + text(entry.second) + ", expected " +
                               kindName(key->kind));
-    } else if (key->kind != KeyKind::AnyMap) {
+    } else if (key->kind != KeyKind::AnyMap && key->kind != KeyKind::AnyMaps) {
       checkKeys(entry.second, full);
     }
   }

@@ -68,6 +68,9 @@ private:
   void count(const YAML::Node &parent, const char *key, int64_t &into, int64_t low);
 
   void readShapes(const YAML::Node &node);
+  void readBucket(const YAML::Node &node, ShapeBucket &bucket);
+  void nameBuckets(const YAML::Node &node);
+  void readPad(const YAML::Node &node);
   void readValues(const YAML::Node &node);
   void readInit(const YAML::Node &node);
   void readInitRule(const YAML::Node &node, InitRule rule);
@@ -92,6 +95,7 @@ private:
   void readAccumulate(const YAML::Node &node);
   void readClip(const YAML::Node &node);
   void readRecompute(const YAML::Node &node);
+  void readLadder(const YAML::Node &memory);
   void readRegions(const YAML::Node &memory);
   void readMemory(const YAML::Node &node);
   void readTies(const YAML::Node &node);

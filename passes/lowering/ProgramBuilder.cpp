@@ -27,20 +27,6 @@ void collectNames(Location loc, SmallVectorImpl<StringRef> &names) {
   }
 }
 
-/// Text that is equal for regions which are the same kernel: no locations, no names of
-/// values.
-std::string kernelText(graph::RegionOp region) {
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  OpPrintingFlags flags;
-  flags.useLocalScope()
-      .printGenericOpForm()
-      .enableDebugInfo(false)
-      .elideLargeResourceString();
-  region.print(stream, flags);
-  return text;
-}
-
 /// Bytes that a launch moves: every operand once.
 double bytesOf(ArrayRef<StageSpec> stages) {
   double bytes = 0;
@@ -54,6 +40,18 @@ double bytesOf(ArrayRef<StageSpec> stages) {
 }
 
 } // namespace
+
+std::string kernelText(graph::RegionOp region) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  OpPrintingFlags flags;
+  flags.useLocalScope()
+      .printGenericOpForm()
+      .enableDebugInfo(false)
+      .elideLargeResourceString();
+  region.print(stream, flags);
+  return text;
+}
 
 std::string nodeNames(Location loc) {
   SmallVector<StringRef> names;

@@ -98,6 +98,10 @@ private:
   llvm::StringMap<mlir::Value> states;
 };
 
+/// Text that is equal for regions which are the same kernel: no locations, no names of
+/// values.
+std::string kernelText(graph::RegionOp region);
+
 /// The names of the model's nodes in a location, joined by "+"; at most four.
 std::string nodeNames(mlir::Location loc);
 

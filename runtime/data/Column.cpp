@@ -1,5 +1,7 @@
 #include "runtime/data/Column.h"
 
+#include "runtime/Fill.h"
+
 #include <algorithm>
 #include <bit>
 
@@ -26,6 +28,14 @@ int64_t product(const std::vector<int64_t> &shape) {
 bool compatible(const std::vector<int64_t> &found, const std::vector<int64_t> &wanted) {
   std::vector<int64_t> a = withoutOnes(found), b = withoutOnes(wanted);
   return a == b || ((a.size() <= 1 || b.size() <= 1) && product(a) == product(b));
+}
+
+/// The same rank, and no dimension larger.
+bool isWithin(const std::vector<int64_t> &found, const std::vector<int64_t> &wanted) {
+  bool fits = found.size() == wanted.size();
+  for (size_t i = 0; fits && i < found.size(); ++i)
+    fits = found[i] <= wanted[i];
+  return fits;
 }
 
 /// The shape of what one `read` delivers.
@@ -124,14 +134,21 @@ Result<Column> makeColumn(const DataSpec &spec, StoredArray array,
   std::vector<int64_t> stored = wanted;
   if (column.channelsLast)
     stored = {wanted[1], wanted[2], wanted[0]};
-  if (!compatible(found, stored))
+  column.elements = column.stride = product(wanted);
+  if (input.fill && found != stored && isWithin(found, stored) && !column.channelsLast) {
+    column.smaller = found;
+    column.stride = product(found);
+  } else if (!compatible(found, stored)) {
     return spec.refuse("input '" + input.name + "' expects " +
                        (input.batched ? "samples of shape " : "the shape ") +
                        shapeName(stored) + ", found " + shapeName(found) + " in '" +
                        array.origin + "'");
-  column.elements = column.stride = product(wanted);
+  }
   column.array = std::move(array);
   status = setMaps(spec, wanted, column);
+  if (!column.smaller.empty() && column.maps.size() > 1)
+    return spec.refuse("values are given by channel for samples that are filled up; give "
+                       "one of each");
   if (status.ok() && input.batched)
     status = setRange(spec, column);
   if (!status.ok())
@@ -171,10 +188,22 @@ Result<Column> makeWindowColumn(const DataSpec &spec, StoredArray array,
 }
 
 Status Column::read(int64_t sample, uint8_t *out) const {
+  if (smaller.empty())
+    return readStored(sample, elements, out);
+  std::vector<uint64_t> stored(static_cast<size_t>(stride)); // room for any type
+  auto *bytes = reinterpret_cast<uint8_t *>(stored.data());
+  Status status = readStored(sample, stride, bytes);
+  if (status.ok())
+    copyFilled(input.dtype, bytes, smaller, out, wantedShape(input), *input.fill);
+  return status;
+}
+
+/// The `count` elements of a sample as they are stored, converted.
+Status Column::readStored(int64_t sample, int64_t count, uint8_t *out) const {
   int64_t channels = int64_t(maps.size());
   if (channelsLast)
     channels = input.shape[1];
-  int64_t inner = elements / channels;
+  int64_t inner = count / channels;
   size_t width = dtypeSize(array.dtype);
   int64_t first = firstElement + (batched() ? sample * stride : 0);
   for (int64_t c = 0; c < channels; ++c) {

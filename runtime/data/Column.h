@@ -17,15 +17,22 @@ struct Column {
   int64_t stride = 0;        ///< elements from a sample to the next
   int64_t elements = 0;      ///< per sample
   bool channelsLast = false; ///< stored [H, W, C], wanted [C, H, W]
+  /// Shape of a stored sample that is filled up to the input's; empty when they are
+  /// equal.
+  std::vector<int64_t> smaller;
   std::vector<AffineMap> maps = {AffineMap()}; ///< one, or one per channel
 
   bool batched() const { return samples > 0; }
   /// Writes one sample, converted. Damaged when it holds what the type cannot.
   Status read(int64_t sample, uint8_t *out) const;
+
+private:
+  Status readStored(int64_t sample, int64_t count, uint8_t *out) const;
 };
 
 /// Dimension 0 of the array counts samples (not for an input without batch). The shape of
-/// a sample must be the input's, up to dimensions of 1 and flattening to one dimension.
+/// a sample must be the input's, up to dimensions of 1 and flattening to one dimension;
+/// or smaller, where the input says what it is filled up with.
 Result<Column> makeColumn(const DataSpec &spec, StoredArray array,
                           const InputSpec &input);
 

@@ -13,8 +13,7 @@
 namespace sluice::test {
 
 /// The scalar plan with its kernels as machine code, on the disk.
-static std::string writePlan(const TemporaryFolder &folder, int64_t accumulate) {
-  TestPlan p = scalarPlan(2, accumulate, 0.25, 2);
+static std::string writePlan(const TemporaryFolder &folder, TestPlan p) {
   for (auto &kernel : p.plan.kernels)
     kernel->generated = true;
   std::ifstream stream(std::string(SLUICE_TEST_IMAGES) + "/good.so", std::ios::binary);
@@ -28,6 +27,10 @@ static std::string writePlan(const TemporaryFolder &folder, int64_t accumulate) 
   Status status = writePlanFile(path, p.flatBuffer(), segments);
   EXPECT_TRUE(status.ok()) << status.message;
   return path;
+}
+
+static std::string writePlan(const TemporaryFolder &folder, int64_t accumulate) {
+  return writePlan(folder, scalarPlan(2, accumulate, 0.25, 2));
 }
 
 TEST(CApi, TrainsSavesAndResumes) {
@@ -49,6 +52,66 @@ TEST(CApi, ReportsEveryMisuse) {
 TEST(CApi, AccumulatesAndFlushes) {
   TemporaryFolder folder;
   EXPECT_STREQ(c_api_accumulate(writePlan(folder, 3).c_str()), "");
+}
+
+TEST(CApi, HostArenasMayBeTheCallers) {
+  TemporaryFolder folder;
+  EXPECT_STREQ(c_api_host(writePlan(folder, hostAdamPlan()).c_str()), "");
+}
+
+TEST(CppApi, ChoosesTheBucketByShape) {
+  TemporaryFolder folder;
+  api::Plan plan(writePlan(folder, twoBucketPlan()));
+  ASSERT_EQ(plan.buckets(), 2u);
+  EXPECT_EQ(plan.bucket(1), "batch=40");
+  EXPECT_EQ(plan.bucket(2), "");
+  EXPECT_EQ(plan.batch(1), 40);
+  EXPECT_EQ(plan.inputs("step", 1).at(0).shape, std::vector<int64_t>{40});
+  EXPECT_EQ(plan.outputs("infer", 1).at(0).shape, std::vector<int64_t>{40});
+  EXPECT_THROW(plan.inputs("step", 2), api::Error);
+
+  EXPECT_EQ(plan.findBucket("infer", {{nullptr, {5}}}), 1u);
+  api::Session session(plan);
+  std::vector<float> few = {0, 1}, many(30, 1.0f);
+  EXPECT_EQ(session.step({{few.data(), {2}}}).loss_sum, 5.0);
+  EXPECT_EQ(session.bucket(), 0u);
+  EXPECT_EQ(session.step({{many.data(), {30}}}).loss_count, 30.0);
+  EXPECT_EQ(session.bucket(), 1u);
+  EXPECT_EQ(session.samples(), 32);
+  session.infer({{many.data(), {30}}});
+  EXPECT_EQ(session.output<float>("y").size(), 30u);
+  EXPECT_EQ(session.eval({{few.data(), {2}}}).loss_count, 2.0);
+  try {
+    session.step({{many.data(), {41}}});
+    ADD_FAILURE() << "no exception";
+  } catch (const api::Error &error) {
+    EXPECT_NE(std::string(error.what()).find("no bucket of the plan takes t [41]"),
+              std::string::npos)
+        << error.what();
+  }
+  EXPECT_THROW(session.step({{few.data(), {}}}), api::Error);
+}
+
+TEST(CppApi, UsesVariantsOfTheLadder) {
+  TemporaryFolder folder;
+  api::Plan plan(writePlan(folder, ladderPlan()));
+  ASSERT_EQ(plan.variants(), 2u);
+  EXPECT_EQ(plan.variant(1).memory_fraction, 0.5);
+  EXPECT_EQ(plan.variant(0).step_bytes, plan.variant(1).step_bytes + 4096);
+  EXPECT_EQ(plan.variant(0).state_bytes, plan.variant(1).state_bytes);
+  EXPECT_THROW(plan.variant(2), api::Error);
+  sluice_session_options options = {};
+  options.variant = 1;
+  api::Session session(plan, options), other(plan);
+  EXPECT_EQ(session.variant(), 1u);
+  float targets[4] = {0, 1, 2, 3};
+  EXPECT_EQ(session.step({targets}, 4).loss_sum, other.step({targets}, 4).loss_sum);
+  session.useVariant(0);
+  other.useVariant(1);
+  EXPECT_EQ(session.step({targets}, 4).loss_sum, other.step({targets}, 4).loss_sum);
+  EXPECT_EQ(session.variant(), 0u);
+  EXPECT_THROW(session.useVariant(2), api::Error);
+  EXPECT_EQ(sluice_session_use_variant(nullptr, 0), SLUICE_USAGE);
 }
 
 TEST(CppApi, WrapsPlansAndSessions) {

@@ -20,8 +20,8 @@ struct OneInput {
     PlanPtr read = plan.read();
     const fbs::Port *checked = read->raw().programs()->Get(0)->inputs()->Get(0);
     target.assign(checked->size(), 0xee);
-    return copyInput(*checked, values.data(), static_cast<int64_t>(values.size() / 2), 5,
-                     firstSample, options, target.data());
+    BatchPart part{static_cast<int64_t>(values.size() / 2), 5, firstSample, {}};
+    return copyInput(*checked, values.data(), part, options, target.data());
   }
 
   TestPlan plan;

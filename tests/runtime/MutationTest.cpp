@@ -95,9 +95,10 @@ static Bytes image() {
 
 /// Everything short of running: names, inputs, level, code, kernels, addresses.
 static void usePlan(const Plan &plan) {
-  for (const std::string &name : plan.programNames())
-    for (const InputSpec &input : plan.inputs(name))
-      EXPECT_LE(input.sampleBytes(), uint64_t(1) << 46);
+  for (const PlanVariant &variant : plan.variants())
+    for (const std::string &name : plan.programNames())
+      for (const InputSpec &input : plan.inputs(name, variant.bucket))
+        EXPECT_LE(input.sampleBytes(), uint64_t(1) << 46);
   auto level = chooseLevel(plan);
   if (!level)
     return;
@@ -114,7 +115,7 @@ static void usePlan(const Plan &plan) {
 }
 
 TEST(Mutation, PlansAreRefusedOrUsable) {
-  TestPlan p = scalarPlan(3, 1, 0.5);
+  TestPlan p = twoBucketPlan();
   p.plan.threads = 2;
   p.plan.programs[0]->buffers.push_back(std::make_unique<fbs::BufferInfoT>());
   p.plan.report.push_back(std::make_unique<fbs::KeyValueT>());

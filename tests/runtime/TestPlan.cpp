@@ -223,6 +223,47 @@ TestPlan scalarPlan(int64_t batch, int64_t accumulate, double lr, double w) {
   return p;
 }
 
+void addVariant(TestPlan &p, const std::string &name, uint32_t bucket, int64_t batch,
+                size_t firstProgram) {
+  auto variant = std::make_unique<fbs::VariantT>();
+  variant->name = variant->bucket_name = name;
+  variant->bucket = bucket;
+  variant->batch = batch;
+  for (size_t i = firstProgram; i < p.plan.programs.size(); ++i) {
+    variant->programs.push_back(static_cast<uint32_t>(i));
+    variant->step_bytes = std::max(variant->step_bytes, p.plan.programs[i]->step_bytes);
+  }
+  p.plan.variants.push_back(std::move(variant));
+}
+
+TestPlan twoBucketPlan(int64_t accumulate) {
+  TestPlan p = scalarPlan(4, accumulate, 0.25, 2);
+  TestPlan large = scalarPlan(40, accumulate, 0.25, 2);
+  addVariant(p, "batch=4", 0, 4, 0);
+  size_t first = p.plan.programs.size();
+  for (auto &program : large.plan.programs)
+    p.plan.programs.push_back(std::move(program));
+  addVariant(p, "batch=40", 1, 40, first);
+  p.plan.step_bytes = std::max(p.plan.step_bytes, large.plan.step_bytes);
+  return p;
+}
+
+TestPlan ladderPlan(int64_t accumulate) {
+  TestPlan p = scalarPlan(4, accumulate, 0.25, 2);
+  TestPlan small = scalarPlan(4, accumulate, 0.25, 2);
+  for (auto &program : p.plan.programs)
+    program->step_bytes += 4096;
+  p.plan.step_bytes += 4096;
+  addVariant(p, "all", 0, 4, 0);
+  size_t first = p.plan.programs.size();
+  for (auto &program : small.plan.programs)
+    p.plan.programs.push_back(std::move(program));
+  addVariant(p, "half", 0, 4, first);
+  p.plan.variants[1]->rung = 1;
+  p.plan.variants[1]->memory_fraction = 0.5;
+  return p;
+}
+
 TestPlan adamPlan(double lr) {
   TestPlan p;
   p.plan.groups.push_back(group(lr));

@@ -61,6 +61,17 @@ std::unique_ptr<Session> makeSession(const PlanPtr &plan, SessionOptions options
 /// (initially `w`), programs as `accumulate` asks, and eval and infer.
 TestPlan scalarPlan(int64_t batch, int64_t accumulate, double lr, double w = 0);
 
+/// The scalar plan for batches of 4 and of 40, w = 2, lr = 0.25.
+TestPlan twoBucketPlan(int64_t accumulate = 1);
+
+/// Makes the programs from `firstProgram` on a bucket of their own.
+void addVariant(TestPlan &p, const std::string &name, uint32_t bucket, int64_t batch,
+                size_t firstProgram);
+
+/// The scalar plan for batches of 4 on two rungs of the memory ladder, w = 2, lr = 0.25;
+/// the first has 4096 bytes more for its steps.
+TestPlan ladderPlan(int64_t accumulate = 1);
+
 /// Adam on one weight whose gradient is 1 at every step.
 TestPlan adamPlan(double lr);
 

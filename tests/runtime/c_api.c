@@ -43,6 +43,7 @@ const char *c_api_train(const char *path, const char *folder) {
   sluice_memory memory;
   CHECK(sluice_plan_memory(plan, &memory) == SLUICE_OK);
   CHECK(memory.state_bytes <= sizeof state && memory.step_bytes <= sizeof step);
+  CHECK(memory.host_state_bytes == 0 && memory.host_step_bytes == 0);
   CHECK(sluice_session_create(plan, &options, &session) == SLUICE_OK);
   sluice_plan_close(plan); // the session keeps it
   plan = NULL;
@@ -170,6 +171,33 @@ const char *c_api_accumulate(const char *path) {
   CHECK(sluice_session_flush(session, &result) == SLUICE_OK);
   CHECK(result.updated && result.window_loss_sum == 5);
   CHECK(sluice_session_flush(session, &result) == SLUICE_OK && !result.updated);
+  sluice_session_destroy(session);
+  sluice_plan_close(plan);
+  return "";
+}
+
+const char *c_api_host(const char *path) {
+  sluice_plan *plan = NULL;
+  sluice_session *session = NULL;
+  static alignas(64) unsigned char host[256];
+  sluice_session_options options = {0};
+  CHECK(sluice_plan_open(path, &plan) == SLUICE_OK);
+  sluice_memory memory;
+  CHECK(sluice_plan_memory(plan, &memory) == SLUICE_OK);
+  CHECK(memory.host_state_bytes == 128 && memory.host_step_bytes == 0);
+  options.host_state_memory = host;
+  options.host_state_bytes = 64;
+  CHECK(sluice_session_create(plan, &options, &session) == SLUICE_DOES_NOT_FIT);
+  CHECK(strstr(sluice_last_error(), "host state") != NULL);
+  options.host_state_bytes = sizeof host;
+  CHECK(sluice_session_create(plan, &options, &session) == SLUICE_OK);
+
+  float target = 1, in_arena = 0, read = 0;
+  const void *inputs[1] = {&target};
+  CHECK(sluice_session_step(session, inputs, 1, 1, NULL) == SLUICE_OK);
+  CHECK(sluice_session_read_state(session, "opt/w/m", &read, sizeof read) == SLUICE_OK);
+  memcpy(&in_arena, host, sizeof in_arena);
+  CHECK(read != 0 && read == in_arena);
   sluice_session_destroy(session);
   sluice_plan_close(plan);
   return "";

@@ -37,6 +37,39 @@ TEST_F(SpecReaderTest, EmptyFileGivesDefaults) {
   EXPECT_EQ(result.spec->accumulate, 1);
 }
 
+TEST_F(SpecReaderTest, BucketsAreCalledByWhatSetsThemApart) {
+  auto result = read("shapes: [{batch: 4, T: 64}, {batch: 4, T: 128}]\n"
+                     "pad: {tokens: 0, mask: 0.5}\n");
+  ASSERT_TRUE(result.spec);
+  ASSERT_EQ(result.spec->buckets.size(), 2u);
+  EXPECT_EQ(result.spec->buckets[0].name, "T=64");
+  EXPECT_EQ(result.spec->buckets[1].name, "T=128");
+  EXPECT_EQ(result.spec->buckets[1].dimensions.at("T"), 128);
+  EXPECT_EQ(result.spec->dimensions.at("T"), 64);
+  EXPECT_EQ(result.spec->pad.at("mask"), 0.5);
+
+  auto byInput = read("shapes: [{x: [4, 64], y: [4]}, {x: [2, 128], y: [2]}]\n");
+  ASSERT_TRUE(byInput.spec);
+  EXPECT_EQ(byInput.spec->buckets[1].name, "x=2x128,y=2");
+}
+
+TEST_F(SpecReaderTest, OneBucketIsNoBucket) {
+  auto result = read("shapes: [{T: 64}]\n");
+  ASSERT_TRUE(result.spec);
+  EXPECT_TRUE(result.spec->buckets.empty());
+  EXPECT_EQ(result.spec->dimensions.at("T"), 64);
+}
+
+TEST_F(SpecReaderTest, BucketsThatCannotBe) {
+  expectError("shapes: []\n", "'shapes' is an empty list");
+  expectError("shapes: [64]\n", "an element of 'shapes' is 64, expected a map");
+  expectError("shapes: 64\n", "expected a map or a list of maps");
+  expectError("shapes: [{T: 64}, {T: 64}]\n", "elements 1 and 2 of 'shapes' give the");
+  expectError("shapes: [{T: 64}, {T: 64, batch: 2}]\n",
+              "element 2 of 'shapes' gives other names than the first");
+  expectError("pad: {x: low}\n", "'pad.x' is 'low', expected a number");
+}
+
 TEST_F(SpecReaderTest, ReadsTheKeysOfThePage) {
   auto result = read(R"(
 shapes: {input: [32, 1, 28, 28], batch_size: 8}

@@ -33,6 +33,8 @@ std::optional<TrainingSpec> specOf(const CompileArguments &arguments, Console &c
   TrainingSpec spec = *read.spec;
   std::optional<std::string> problem =
       parseShapes(arguments.shapes, spec.shapes, spec.dimensions);
+  for (ShapeBucket &bucket : spec.buckets)
+    parseShapes(arguments.shapes, bucket.shapes, bucket.dimensions);
   if (!arguments.memory.empty()) {
     spec.budgetBytes = parseSize(arguments.memory);
     if (!spec.budgetBytes)
@@ -74,6 +76,33 @@ std::string microseconds(double us) {
   return text;
 }
 
+Json rungJson(const VariantReport &variant) {
+  return {{"name", variant.name},
+          {"variant", variant.rung},
+          {"bucket", variant.bucket},
+          {"memory_fraction", variant.memoryFraction},
+          {"budget_bytes", variant.budgetBytes ? Json(*variant.budgetBytes) : Json()},
+          {"arena_bytes", variant.arenaBytes},
+          {"step_bytes", variant.stepBytes},
+          {"step_us", variant.stepUs},
+          {"step_us_bound", variant.stepUsBound},
+          {"gap", variant.gap}};
+}
+
+Json variantJson(const VariantReport &variant) {
+  Json programs = Json::object();
+  for (auto &[entry, bytes] : variant.programs)
+    programs[entry] = {{"step_bytes", bytes}};
+  return {{"name", variant.name},
+          {"batch", variant.batch},
+          {"arena_bytes", variant.arenaBytes},
+          {"step_bytes", variant.stepBytes},
+          {"step_us", variant.stepUs},
+          {"step_us_bound", variant.stepUsBound},
+          {"gap", variant.gap},
+          {"programs", programs}};
+}
+
 void fillJson(const CompileReport &report, Json &out) {
   out["arena_bytes"] = report.arenaBytes;
   out["arena"] = Json::object();
@@ -93,6 +122,13 @@ void fillJson(const CompileReport &report, Json &out) {
   out["compile_s"] = report.compileSeconds;
   out["warnings"] = report.warnings;
   out["notes"] = report.notes;
+  out["buckets"] = Json::array();
+  out["variants"] = Json::array();
+  for (const VariantReport &variant : report.variants) {
+    if (variant.rung == 0)
+      out["buckets"].push_back(variantJson(variant));
+    out["variants"].push_back(rungJson(variant));
+  }
 }
 
 void printTable(const CompileReport &report, const std::string &path,
@@ -110,6 +146,16 @@ void printTable(const CompileReport &report, const std::string &path,
                     std::to_string(host) + " B"});
   console.line("memory at the peak of a step");
   console.line(tableText(rows));
+  rows.clear();
+  for (const VariantReport &variant : report.variants)
+    rows.push_back({variant.name, "batch " + std::to_string(variant.batch),
+                    sizeText(static_cast<uint64_t>(variant.arenaBytes)),
+                    std::to_string(variant.arenaBytes) + " B",
+                    microseconds(variant.stepUs)});
+  if (rows.size() > 1) {
+    console.line("variants, memory at the peak and predicted step");
+    console.line(tableText(rows));
+  }
   console.line("predicted step " + microseconds(report.stepUs) + " in " +
                std::to_string(report.launches) + " launches of " +
                std::to_string(report.kernels) + " kernels");
@@ -120,6 +166,37 @@ void printTable(const CompileReport &report, const std::string &path,
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.1f", report.compileSeconds);
   console.line("wrote " + path + " in " + seconds + " s");
+}
+
+/// The model once for each element of `shapes`.
+bool importAll(mlir::MLIRContext &context, const std::string &model,
+               const TrainingSpec &spec,
+               std::vector<mlir::OwningOpRef<mlir::ModuleOp>> &modules,
+               ImportReport &report) {
+  for (size_t i = 0; i < std::max<size_t>(1, spec.buckets.size()); ++i) {
+    const ShapeBucket *bucket = spec.buckets.empty() ? nullptr : &spec.buckets[i];
+    report = {};
+    auto module = importOnnx(context, model, ImportOptions::from(spec, bucket), report);
+    if (mlir::failed(module)) {
+      if (bucket)
+        report.errors.insert(report.errors.begin(),
+                             "with the shapes '" + bucket->name + "':");
+      return false;
+    }
+    modules.push_back(std::move(*module));
+  }
+  return true;
+}
+
+void printModule(const CompileBucket &bucket) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  if (!bucket.name.empty())
+    stream << "// shapes " << bucket.name << "\n";
+  mlir::OpPrintingFlags flags;
+  flags.elideLargeElementsAttrs(16).elideLargeResourceString(16);
+  mlir::ModuleOp(bucket.module).print(stream, flags);
+  std::printf("%s\n", stream.str().c_str());
 }
 
 int runCompile(const CompileArguments &arguments, Console &console) {
@@ -147,23 +224,22 @@ int runCompile(const CompileArguments &arguments, Console &console) {
 
   mlir::MLIRContext context;
   ImportReport imported;
-  auto module =
-      importOnnx(context, arguments.model, ImportOptions::from(*spec), imported);
-  if (mlir::failed(module))
+  std::vector<mlir::OwningOpRef<mlir::ModuleOp>> modules;
+  if (!importAll(context, arguments.model, *spec, modules, imported))
     return console.refuse(imported.problems());
+  std::vector<CompileBucket> buckets;
+  for (size_t i = 0; i < modules.size(); ++i)
+    buckets.push_back({spec->buckets.empty() ? "" : spec->buckets[i].name, *modules[i]});
+  options.tensorNodes = imported.tensorNodes;
   CompileReport report;
-  if (Status status = compileModule(**module, options, report); !status.ok())
+  if (Status status = compileBuckets(buckets, options, report); !status.ok())
     return console.fail(status);
   report.notes.insert(report.notes.begin(), imported.notes.begin(), imported.notes.end());
   report.compileSeconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (*stage != CompileStage::Code) {
-    std::string text;
-    llvm::raw_string_ostream stream(text);
-    mlir::OpPrintingFlags flags;
-    flags.elideLargeElementsAttrs(16).elideLargeResourceString(16);
-    (*module)->print(stream, flags);
-    std::printf("%s\n", stream.str().c_str());
+    for (const CompileBucket &bucket : buckets)
+      printModule(bucket);
     return 0;
   }
   fillJson(report, console.result);

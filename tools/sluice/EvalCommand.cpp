@@ -37,7 +37,7 @@ int runEval(const EvalArguments &arguments, Console &console) {
   auto session = openTrained(options, console);
   if (!session)
     return console.fail(session.status());
-  auto source = openSource(**session, "eval", options.data, false);
+  auto source = openSource(**session, "eval", options.data, options.buckets, false);
   if (!source)
     return console.fail(source.status());
   auto made = EvalMetrics::create((*session)->plan(), *extra);
@@ -95,6 +95,7 @@ std::string npyHeader(const char *type, const std::vector<int64_t> &shape) {
 /// One output over the whole data set.
 struct Collected {
   const fbs::Port *port;
+  int64_t batch; // samples of a whole batch
   std::string bytes;
 };
 
@@ -107,7 +108,7 @@ Status writeOutput(const Collected &output, int64_t samples, const std::string &
   if (output.port->shape()) // null for a scalar
     shape.assign(output.port->shape()->begin(), output.port->shape()->end());
   if (output.port->batched() && !shape.empty())
-    shape[0] = samples;
+    shape[0] = shape[0] / output.batch * samples;
   return writeWholeFile(path, npyHeader(type, shape) + output.bytes);
 }
 
@@ -140,17 +141,26 @@ int runInfer(const InferArguments &arguments, Console &console) {
   if (!program)
     return console.fail(Status::refused(
         "the plan has no program 'infer'; compile with 'entries' that include it"));
-  auto source = openSource(**session, "infer", arguments.run.data, false);
+  auto source =
+      openSource(**session, "infer", arguments.run.data, arguments.run.buckets, false);
   if (!source)
     return console.fail(source.status());
   std::vector<Collected> outputs;
-  for (uint32_t i = 0; i < sizeOf(program->outputs()); ++i)
-    outputs.push_back({program->outputs()->Get(i), {}});
   int64_t samples = 0;
+  uint32_t bucket = 0;
   while (samples < (*source)->size()) {
     Batch batch;
     if (Status status = (*source)->next(batch); !status.ok())
       return console.fail(status);
+    if (samples == 0) {
+      bucket = batch.bucket;
+      program = (*session)->plan().program("infer", bucket);
+      for (uint32_t i = 0; i < sizeOf(program->outputs()); ++i)
+        outputs.push_back({program->outputs()->Get(i), (*session)->batchOf(bucket), {}});
+    }
+    if (batch.bucket != bucket)
+      return console.fail(Status::usage("infer takes one set of data: outputs of several "
+                                        "shapes do not go into one file"));
     if (Status status = (*session)->infer(batch); !status.ok())
       return console.fail(status);
     for (Collected &output : outputs) {

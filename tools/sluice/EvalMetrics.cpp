@@ -107,6 +107,10 @@ Status EvalMetrics::add(const Session &session, const Batch &batch) {
   auto output = session.output(logits);
   if (!output)
     return output.status();
+  if (batch.bucket != bucket) {
+    bucket = batch.bucket;
+    labels = session.plan().inputs("eval", bucket)[labelsIndex];
+  }
   size_t perSample = labels.sampleBytes() / dtypeSize(labels.dtype);
   size_t rows = perSample * static_cast<size_t>(batch.count);
   if (output->bytes != rows * static_cast<size_t>(options.classes) * sizeof(float)) {

@@ -44,7 +44,8 @@ private:
   std::optional<Metrics> metrics;
   std::string logits;
   size_t labelsIndex = 0;
-  InputSpec labels;
+  InputSpec labels; // of the bucket
+  uint32_t bucket = 0;
   std::vector<int64_t> converted;
 };
 

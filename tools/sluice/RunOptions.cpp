@@ -1,5 +1,4 @@
 #include "tools/sluice/RunOptions.h"
-#include "runtime/data/DataSource.h"
 #include "tools/sluice/AllocationCount.h"
 
 #include <cstdio>
@@ -17,6 +16,12 @@ void addRunOptions(CLI::App *app, RunOptions &options, const char *checkpointHel
                   "text:FILE,shift=1 | tokens:FILE | csv:FILE,columns=1-20,target=21; "
                   "NAME is the model's input")
       ->required();
+  app->add_option("--bucket", options.buckets,
+                  "of a plan of several shapes: the one that takes the data, such as "
+                  "T=64; by default the smallest that does. --data with the same inputs "
+                  "again begins another set, with a bucket of its own");
+  app->add_option("--variant", options.variant,
+                  "of a plan with a memory ladder: its number, from 0 (most memory)");
   app->add_option("--weights", options.weights,
                   "safetensors file with parameters by name");
   app->add_option("--checkpoint", options.checkpoint, checkpointHelp);
@@ -36,6 +41,7 @@ Result<std::unique_ptr<Session>> openSession(const RunOptions &options,
     return plan.status();
   SessionOptions session;
   session.threads = options.threads;
+  session.variant = options.variant;
   if (!options.level.empty())
     session.level = levelByName(options.level);
   session.traceEvents = traceEvents;
@@ -48,21 +54,6 @@ Result<std::unique_ptr<Session>> openSession(const RunOptions &options,
     if (Status status = (*created)->loadWeights(options.weights); !status.ok())
       return status;
   return created;
-}
-
-Result<std::unique_ptr<BatchSource>> openSource(const Session &session,
-                                                std::string_view program,
-                                                const std::vector<std::string> &data,
-                                                bool shuffle) {
-  DataOptions options;
-  options.shuffle = shuffle;
-  options.seed = session.seed();
-  options.labelsInput = viewOf(session.plan().raw().labels_input());
-  options.ignoreUnused = program == "infer";
-  auto source = openData(data, session.plan().inputs(program), options);
-  if (!source)
-    return source.status();
-  return std::unique_ptr<BatchSource>(std::move(*source));
 }
 
 namespace {

@@ -11,9 +11,10 @@ namespace sluice::cli {
 
 struct RunOptions {
   std::string plan;
-  std::vector<std::string> data;
+  std::vector<std::string> data, buckets;
   std::string weights, checkpoint;
   int threads = 0;
+  uint32_t variant = 0;
   std::string level;
   bool noShuffle = false;
 };
@@ -27,10 +28,12 @@ Result<std::unique_ptr<Session>> openSession(const RunOptions &options,
                                              size_t traceEvents = 0,
                                              bool pattern = false);
 
-/// The source for a program's inputs; shuffled when `shuffle`.
+/// The source for a program's inputs; shuffled when `shuffle`. `buckets` are names, for
+/// each set of data or for all.
 Result<std::unique_ptr<BatchSource>> openSource(const Session &session,
                                                 std::string_view program,
                                                 const std::vector<std::string> &data,
+                                                const std::vector<std::string> &buckets,
                                                 bool shuffle);
 
 /// Resident set of this process now and at its highest, bytes.

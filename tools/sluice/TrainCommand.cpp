@@ -17,7 +17,6 @@ struct TrainArguments {
   std::vector<std::string> evalData;
   int64_t steps = 0, epochs = 0, evalEvery = 0, checkpointEvery = 0;
   std::string trace, log, communicator = "local";
-  int variant = 0;
   bool resume = false, losses = false, measure = false;
   std::vector<std::string> metrics;
   std::string earlyStop, keepBest;
@@ -48,8 +47,6 @@ Status checkArguments(const TrainArguments &arguments) {
   if (arguments.communicator != "local")
     return Status::usage("--comm " + arguments.communicator +
                          " is not yet supported; plans run on local threads");
-  if (arguments.variant != 0)
-    return Status::usage("--variant is not yet supported; plans have one variant");
   if (arguments.resume && arguments.run.checkpoint.empty())
     return Status::usage("--resume needs --checkpoint DIR");
   if (arguments.evalData.empty()) {
@@ -154,13 +151,13 @@ int runTrain(const TrainArguments &arguments, Console &console) {
   if (!session)
     return console.fail(session.status());
   std::string program = (*session)->plan().accumulate() > 1 ? "micro" : "step";
-  auto source =
-      openSource(**session, program, arguments.run.data, !arguments.run.noShuffle);
+  auto source = openSource(**session, program, arguments.run.data, arguments.run.buckets,
+                           !arguments.run.noShuffle);
   if (!source)
     return console.fail(source.status());
   std::unique_ptr<BatchSource> evalSource;
   if (!arguments.evalData.empty()) {
-    auto opened = openSource(**session, "eval", arguments.evalData, false);
+    auto opened = openSource(**session, "eval", arguments.evalData, {}, false);
     if (!opened)
       return console.fail(opened.status());
     evalSource = std::move(*opened);
@@ -255,7 +252,6 @@ Command addTrain(CLI::App &parent, Console &console) {
   app->add_option("--trace", arguments->trace, "write a timeline for Perfetto (JSON)");
   app->add_option("--log", arguments->log, "write update, samples, loss, rate as CSV");
   app->add_option("--comm", arguments->communicator, "local");
-  app->add_option("--variant", arguments->variant, "0");
   app->add_flag("--losses", arguments->losses, "with --json: every loss");
   app->add_flag("--measure", arguments->measure,
                 "fill the step reservation with a pattern and report the bytes touched");

@@ -19,13 +19,11 @@ int main(int argc, char **argv) {
   app.set_version_flag("--version", SLUICE_VERSION);
   app.require_subcommand(1);
   Console console;
-  Command commands[] = {addImport(app, console), addCompile(app, console),
-                        addTrain(app, console),  addEval(app, console),
-                        addInfer(app, console),  addCheck(app, console),
-                        addShow(app, console),   addExplain(app, console),
-                        addExport(app, console), addFit(app, console),
-                        addCalibrate(app, console),
-                        addSchema(app, console)};
+  Command commands[] = {
+      addImport(app, console), addCompile(app, console),   addTrain(app, console),
+      addEval(app, console),   addInfer(app, console),     addCheck(app, console),
+      addShow(app, console),   addExplain(app, console),   addExport(app, console),
+      addFit(app, console),    addCalibrate(app, console), addSchema(app, console)};
   for (Command &command : commands)
     command.app->add_flag("--json", console.json,
                           "print one JSON object on standard output and nothing else");

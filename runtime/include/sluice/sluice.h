@@ -104,12 +104,21 @@ typedef struct sluice_tensor_info {
   bool saved;     /* state: part of checkpoints */
 } sluice_tensor_info;
 
+/* A tensor of the caller's, row-major, for calls that choose the plan's shapes by it. */
+typedef struct sluice_tensor {
+  const void *data;
+  size_t rank;
+  const int64_t *shape; /* NULL when rank is 0; dimension 0 of a batched input counts the
+                           samples given */
+} sluice_tensor;
+
 typedef struct sluice_memory {
   uint64_t state_bytes; /* parameters, moments, counters: the same in every call */
   uint64_t step_bytes;  /* everything else */
   uint64_t alignment;   /* of all, when the caller gives them */
-  uint64_t host_state_bytes; /* of state that lies in the host's memory; 0 for most plans */
-  uint64_t host_step_bytes;  /* of values that lie there between two uses */
+  uint64_t
+      host_state_bytes; /* of state that lies in the host's memory; 0 for most plans */
+  uint64_t host_step_bytes; /* of values that lie there between two uses */
 } sluice_memory;
 
 typedef struct sluice_step_result {
@@ -136,11 +145,12 @@ typedef struct sluice_session_options {
   void *allocator_user;
   void (*log)(const char *line, void *user); /* NULL: dropped */
   void *log_user;
-  bool accept_non_finite; /* do not look for NaN and infinities in the inputs */
+  bool accept_non_finite;  /* do not look for NaN and infinities in the inputs */
   void *host_state_memory; /* NULL: allocated */
   uint64_t host_state_bytes;
   void *host_step_memory;
   uint64_t host_step_bytes;
+  uint32_t variant; /* of the plan's memory ladder to begin with */
 } sluice_session_options;
 
 /* The version of the library, "0.1.0". */
@@ -184,6 +194,40 @@ SLUICE_API sluice_status sluice_plan_input(const sluice_plan *plan, const char *
 SLUICE_API sluice_status sluice_plan_output(const sluice_plan *plan, const char *program,
                                             size_t index, sluice_tensor_info *info);
 
+/* A plan of several shapes has a bucket for each: the same programs with inputs and
+ * outputs of other shapes, on the same state. Calls that name none speak of bucket 0. */
+SLUICE_API size_t sluice_plan_bucket_count(const sluice_plan *plan);
+/* "T=64"; "" in a plan of one bucket; NULL behind the last. */
+SLUICE_API const char *sluice_plan_bucket(const sluice_plan *plan, size_t bucket);
+SLUICE_API int64_t sluice_plan_bucket_batch(const sluice_plan *plan, size_t bucket);
+SLUICE_API sluice_status sluice_plan_bucket_input(const sluice_plan *plan, size_t bucket,
+                                                  const char *program, size_t index,
+                                                  sluice_tensor_info *info);
+SLUICE_API sluice_status sluice_plan_bucket_output(const sluice_plan *plan, size_t bucket,
+                                                   const char *program, size_t index,
+                                                   sluice_tensor_info *info);
+/* The bucket with the smallest inputs that takes these tensors (their data is not
+ * looked at). A tensor may be smaller than its input where the spec's `pad`, or an
+ * ignored label, says what it is filled up with. Refused with the list of buckets. */
+SLUICE_API sluice_status sluice_plan_find_bucket(const sluice_plan *plan,
+                                                 const char *program,
+                                                 const sluice_tensor *inputs,
+                                                 size_t count, size_t *bucket);
+
+/* A plan with a memory ladder has a variant for each of its shares of the budget, from
+ * the one with most memory to the one with least. They have the same inputs, outputs and
+ * state and give the same bits. */
+typedef struct sluice_variant_info {
+  double memory_fraction; /* of the budget */
+  uint64_t budget_bytes;  /* 0: none */
+  uint64_t state_bytes;   /* the same in all */
+  uint64_t step_bytes;
+} sluice_variant_info;
+
+SLUICE_API size_t sluice_plan_variant_count(const sluice_plan *plan);
+SLUICE_API sluice_status sluice_plan_variant(const sluice_plan *plan, size_t variant,
+                                             sluice_variant_info *info);
+
 /* State: parameters ("param/NAME"), moments ("opt/NAME/m"), counters. */
 SLUICE_API size_t sluice_plan_state_count(const sluice_plan *plan);
 SLUICE_API sluice_status sluice_plan_state(const sluice_plan *plan, size_t index,
@@ -219,6 +263,31 @@ SLUICE_API sluice_status sluice_session_eval(sluice_session *session,
 SLUICE_API sluice_status sluice_session_infer(sluice_session *session,
                                               const void *const *inputs, size_t count,
                                               int64_t samples);
+
+/* The same with tensors that bring their shapes: the bucket is chosen by them as
+ * sluice_plan_find_bucket does, the samples are counted by dimension 0. Outputs have the
+ * shapes of the bucket. */
+SLUICE_API sluice_status sluice_session_step_tensors(sluice_session *session,
+                                                     const sluice_tensor *inputs,
+                                                     size_t count,
+                                                     sluice_step_result *result);
+SLUICE_API sluice_status sluice_session_eval_tensors(sluice_session *session,
+                                                     const sluice_tensor *inputs,
+                                                     size_t count,
+                                                     sluice_step_result *result);
+SLUICE_API sluice_status sluice_session_infer_tensors(sluice_session *session,
+                                                      const sluice_tensor *inputs,
+                                                      size_t count);
+/* The bucket of the last call that took a batch. */
+SLUICE_API size_t sluice_session_bucket(const sluice_session *session);
+
+/* Goes on with another variant of the memory ladder, at any time between two calls. The
+ * step reservation is made anew before the old one is given up (or the memory given by
+ * the caller is used again, if it is large enough); when that fails the session stays as
+ * it was. */
+SLUICE_API sluice_status sluice_session_use_variant(sluice_session *session,
+                                                    size_t variant);
+SLUICE_API size_t sluice_session_variant(const sluice_session *session);
 
 /* An output of the program that ran last, for the real samples only; valid until the next
  * one runs. */

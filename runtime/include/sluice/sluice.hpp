@@ -41,6 +41,20 @@ struct TensorInfo {
         saved(info.saved) {}
 };
 
+/// A tensor of the caller's with its shape.
+struct Tensor {
+  const void *data = nullptr;
+  std::vector<int64_t> shape;
+};
+
+/// As the C API takes them.
+inline std::vector<sluice_tensor> tensors(const std::vector<Tensor> &inputs) {
+  std::vector<sluice_tensor> list;
+  for (const Tensor &input : inputs)
+    list.push_back({input.data, input.shape.size(), input.shape.data()});
+  return list;
+}
+
 class Plan {
 public:
   explicit Plan(const std::string &path) {
@@ -77,6 +91,41 @@ public:
                 [&](size_t i, auto *info) {
                   return sluice_plan_output(handle, program.c_str(), i, info);
                 });
+  }
+  size_t buckets() const { return sluice_plan_bucket_count(handle); }
+  std::string bucket(size_t index) const {
+    const char *name = sluice_plan_bucket(handle, index);
+    return name ? name : "";
+  }
+  int64_t batch(size_t bucket) const { return sluice_plan_bucket_batch(handle, bucket); }
+  std::vector<TensorInfo> inputs(const std::string &program, size_t bucket) const {
+    return list(sluice_plan_input_count(handle, program.c_str()),
+                [&](size_t i, auto *info) {
+                  return sluice_plan_bucket_input(handle, bucket, program.c_str(), i,
+                                                  info);
+                });
+  }
+  std::vector<TensorInfo> outputs(const std::string &program, size_t bucket) const {
+    return list(sluice_plan_output_count(handle, program.c_str()),
+                [&](size_t i, auto *info) {
+                  return sluice_plan_bucket_output(handle, bucket, program.c_str(), i,
+                                                   info);
+                });
+  }
+  /// The bucket with the smallest inputs that takes these tensors.
+  size_t findBucket(const std::string &program, const std::vector<Tensor> &inputs) const {
+    size_t bucket = 0;
+    std::vector<sluice_tensor> list = tensors(inputs);
+    check(sluice_plan_find_bucket(handle, program.c_str(), list.data(), list.size(),
+                                  &bucket));
+    return bucket;
+  }
+  /// Rungs of the memory ladder.
+  size_t variants() const { return sluice_plan_variant_count(handle); }
+  sluice_variant_info variant(size_t index) const {
+    sluice_variant_info info;
+    check(sluice_plan_variant(handle, index, &info));
+    return info;
   }
   std::vector<TensorInfo> state() const {
     return list(sluice_plan_state_count(handle),
@@ -137,6 +186,30 @@ public:
   void infer(const Inputs &inputs, int64_t samples) {
     check(sluice_session_infer(handle, inputs.data(), inputs.size(), samples));
   }
+  // The bucket is chosen by the shapes.
+  sluice_step_result step(const std::vector<Tensor> &inputs) {
+    sluice_step_result result;
+    std::vector<sluice_tensor> list = tensors(inputs);
+    check(sluice_session_step_tensors(handle, list.data(), list.size(), &result));
+    return result;
+  }
+  sluice_step_result eval(const std::vector<Tensor> &inputs) {
+    sluice_step_result result;
+    std::vector<sluice_tensor> list = tensors(inputs);
+    check(sluice_session_eval_tensors(handle, list.data(), list.size(), &result));
+    return result;
+  }
+  void infer(const std::vector<Tensor> &inputs) {
+    std::vector<sluice_tensor> list = tensors(inputs);
+    check(sluice_session_infer_tensors(handle, list.data(), list.size()));
+  }
+  size_t bucket() const { return sluice_session_bucket(handle); }
+
+  /// Goes on with another rung of the memory ladder; throws and changes nothing when its
+  /// memory cannot be had.
+  void useVariant(size_t variant) { check(sluice_session_use_variant(handle, variant)); }
+  size_t variant() const { return sluice_session_variant(handle); }
+
   /// Elements of an output of the last call, copied; T has to be its element type.
   template <class T> std::vector<T> output(const std::string &name) {
     const void *data = nullptr;

@@ -1,0 +1,17 @@
+#pragma once
+// The groups of parameters, with their hyper-parameters and schedules, as the plan file
+// has them.
+
+#include "runtime/plan_generated.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+#include <memory>
+#include <vector>
+
+namespace sluice {
+
+/// From the module's `graph.groups`.
+std::vector<std::unique_ptr<fbs::ParamGroupT>> groupsOf(mlir::ModuleOp module);
+
+} // namespace sluice

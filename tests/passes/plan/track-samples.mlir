@@ -1,0 +1,70 @@
+// RUN: sluice-opt %s --track-samples --split-input-file | FileCheck %s
+// Rows that belong to samples are marked, also where a sample has several; results in which
+// samples meet refuse short batches. By shape alone neither could be told: the batch is 4,
+// and so are other dimensions.
+
+module attributes {graph.batch = 4 : i64} {
+  // Batch first through products, reshapes and transposes: [4, 3, 4] -> [12, 4] -> [12, 5].
+  // CHECK-LABEL: func.func @infer
+  // CHECK-SAME: tensor<12x5xf32> {graph.batched, graph.name = "flat"}
+  // CHECK-SAME: tensor<4x4xf32> {graph.batched, graph.name = "row"}
+  // CHECK-SAME: tensor<4x4xf32> {graph.name = "table"}
+  // CHECK-NOT: graph.mixes
+  // CHECK: return
+  func.func @infer(%x: tensor<4x3x4xf32> {graph.name = "x", graph.batched}, %w: tensor<4x5xf32> {graph.name = "w"},
+      %t: tensor<4x4xf32> {graph.name = "t"})
+      -> (tensor<12x5xf32> {graph.name = "flat"}, tensor<4x4xf32> {graph.name = "row"}, tensor<4x4xf32> {graph.name = "table"}) {
+    %0 = graph.reshape %x {shape = array<i64: 12, 4>} : (tensor<4x3x4xf32>) -> tensor<12x4xf32>
+    %1 = graph.contract %0, %w {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 0>} : (tensor<12x4xf32>, tensor<4x5xf32>) -> tensor<12x5xf32>
+    %2 = graph.transpose %x {permutation = array<i64: 1, 0, 2>} : (tensor<4x3x4xf32>) -> tensor<3x4x4xf32>
+    %3 = graph.slice %2 {starts = array<i64: 2, 0, 0>, sizes = array<i64: 1, 4, 4>, steps = array<i64: 1, 1, 1>} : (tensor<3x4x4xf32>) -> tensor<1x4x4xf32>
+    %4 = graph.reshape %3 {shape = array<i64: 4, 4>} : (tensor<1x4x4xf32>) -> tensor<4x4xf32>
+    %5 = graph.reduce %2 {kind = "sum", axes = array<i64: 0>} : (tensor<3x4x4xf32>) -> tensor<4x4xf32>
+    %6 = graph.add %4, %5 : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+    %7 = graph.exp %t : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    return %1, %6, %7 : tensor<12x5xf32>, tensor<4x4xf32>, tensor<4x4xf32>
+  }
+}
+
+// -----
+
+module attributes {graph.batch = 4 : i64} {
+  // CHECK-LABEL: func.func @infer
+  // CHECK-SAME: tensor<4x4xf32> {graph.name = "similarity"}
+  // CHECK-SAME: graph.mixes = "similarity"
+  func.func @infer(%x: tensor<4x3xf32> {graph.name = "x", graph.batched}, %y: tensor<4x3xf32> {graph.name = "y", graph.batched})
+      -> (tensor<4x4xf32> {graph.name = "similarity"}) {
+    %0 = graph.contract %x, %y {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>} : (tensor<4x3xf32>, tensor<4x3xf32>) -> tensor<4x4xf32>
+    return %0 : tensor<4x4xf32>
+  }
+}
+
+// -----
+
+module attributes {graph.batch = 4 : i64} {
+  // Sequence first: as many rows as samples, but the rows are no samples.
+  // CHECK-LABEL: func.func @infer
+  // CHECK-SAME: tensor<4x4xf32> {graph.name = "sequence"}
+  // CHECK-SAME: graph.mixes = "sequence"
+  func.func @infer(%x: tensor<4x4xf32> {graph.name = "x", graph.batched}) -> (tensor<4x4xf32> {graph.name = "sequence"}) {
+    %0 = graph.transpose %x {permutation = array<i64: 1, 0>} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    return %0 : tensor<4x4xf32>
+  }
+}
+
+// -----
+
+module attributes {graph.batch = 4 : i64} {
+  // A softmax over the samples; and evaluation, whose sums leave padding out, is never refused.
+  // CHECK-LABEL: func.func @eval
+  // CHECK-SAME: tensor<f32> {graph.name = "loss_sum"}
+  // CHECK-SAME: tensor<4x3xf32> {graph.name = "shares"}
+  // CHECK-NOT: graph.mixes
+  func.func @eval(%x: tensor<4x3xf32> {graph.name = "x", graph.batched}) -> (tensor<f32> {graph.name = "loss_sum"}, tensor<4x3xf32> {graph.name = "shares"}) {
+    %0 = graph.reduce %x {kind = "sum", axes = array<i64: 0>} : (tensor<4x3xf32>) -> tensor<3xf32>
+    %1 = graph.broadcast %0 {shape = array<i64: 4, 3>} : (tensor<3xf32>) -> tensor<4x3xf32>
+    %2 = graph.div %x, %1 : (tensor<4x3xf32>, tensor<4x3xf32>) -> tensor<4x3xf32>
+    %3 = graph.reduce %x {kind = "sum", axes = array<i64: 0, 1>} : (tensor<4x3xf32>) -> tensor<f32>
+    return %3, %2 : tensor<f32>, tensor<4x3xf32>
+  }
+}
