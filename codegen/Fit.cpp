@@ -13,6 +13,7 @@
 
 #include "mlir/IR/OwningOpRef.h"
 
+#include <cmath>
 #include <thread>
 
 using namespace mlir;
@@ -218,16 +219,19 @@ Status findLargest(const SizeSearch &search,
   int64_t high = startFits ? search.most + 1 : search.start; // does not fit
   std::pair<int64_t, int64_t> a{0, search.fixedBytes}, b{search.start, search.startBytes};
   Status refused = Status::success();
-  bool any = false;
+  bool any = false, wasNeighbour = false;
   for (int trial = 0; trial < trials && low + 1 < high; ++trial) {
     // Along the line through what is known last, but inside what is open; a neighbour
     // proves a guess that was right.
     double slope = double(b.second - a.second) / double(b.first - a.first);
-    double guess = slope > 0 && refused.ok()
+    // A neighbour that proved nothing: the line is far from the truth.
+    double guess = wasNeighbour ? std::sqrt(std::max(1.0, double(low)) * double(high))
+                   : slope > 0 && refused.ok()
                        ? double(b.first) + double(search.budgetBytes - b.second) / slope
                        : std::floor((double(low) + double(high)) / 2);
     int64_t size =
         int64_t(std::clamp(std::floor(guess), double(low + 1), double(high - 1)));
+    wasNeighbour = size == low + 1 || size == high - 1;
     int64_t bytes = -1;
     Status status = bytesOf(size, bytes);
     largest.tried.push_back({size, status.ok() ? bytes : -1});
