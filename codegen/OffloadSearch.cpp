@@ -19,8 +19,8 @@ namespace sluice {
 namespace {
 
 constexpr int64_t lineBytes = 64;
-constexpr size_t mostMembers = 12;    // of the recompute frontier
-constexpr size_t mostPlacements = 24; // really placed, when looking for the smallest
+constexpr size_t mostMembers = 6;     // of the recompute frontier
+constexpr size_t mostPlacements = 12; // really placed, when looking for the smallest
 
 /// A plan of the joint frontier.
 struct Entry {
@@ -60,6 +60,9 @@ public:
     if (Status status = measurePlain(); !status.ok())
       return status;
     if (Status status = addEntries(-1); !status.ok())
+      return status;
+    bool taken = false;
+    if (Status status = takeFree(taken); !status.ok() || taken)
       return status;
     bool recomputes =
         spec.budgetBytes && !spec.hasFixedRecompute() && spec.recompute != "none";
@@ -119,8 +122,10 @@ private:
       return status;
     OffloadStep step(*clone);
     OffloadChoice start = startOf(step);
-    if (member < 0)
+    if (member < 0) {
       rememberLink(step);
+      plainUs = measureOffload(step.problem, keepAll(step.problem)).timeUs;
+    }
     std::vector<OffloadPlan> plans;
     if (options.spec.budgetBytes)
       plans = offloadPlans(step.problem, start);
@@ -168,6 +173,31 @@ private:
     return Status::success();
   }
 
+  /// Where copies hide behind launches altogether nothing can be faster: the first such
+  /// entry that fits.
+  Status takeFree(bool &taken) {
+    if (!options.spec.budgetBytes)
+      return Status::success();
+    for (const Entry &entry : entries) {
+      if (entry.deviceBytes > targetBytes() || entry.timeUs > plainUs)
+        continue;
+      int64_t bytes = 0;
+      if (Status status = placed(entry, bytes); !status.ok())
+        return status;
+      if (bytes <= targetBytes()) {
+        taken = true;
+        return take(entry);
+      }
+    }
+    return Status::success();
+  }
+
+  /// Offload begins at a share of the budget: what fits below it is as fast as can be.
+  int64_t targetBytes() const {
+    return static_cast<int64_t>(double(*options.spec.budgetBytes) *
+                                options.spec.offloadThreshold);
+  }
+
   /// Entries that are neither faster nor smaller than others go; the rest is fastest
   /// first.
   void prune() {
@@ -194,17 +224,14 @@ private:
     return status;
   }
 
-  /// Offload begins at a share of the budget: what fits below it is as fast as can be.
   Status pick() {
-    int64_t budget = *options.spec.budgetBytes;
-    auto target = static_cast<int64_t>(double(budget) * options.spec.offloadThreshold);
     for (const Entry &entry : entries) {
-      if (entry.deviceBytes > target)
+      if (entry.deviceBytes > targetBytes())
         continue;
       int64_t bytes = 0;
       if (Status status = placed(entry, bytes); !status.ok())
         return status;
-      if (bytes <= target)
+      if (bytes <= targetBytes())
         return take(entry);
     }
     const Entry *smallest = nullptr;
@@ -327,6 +354,7 @@ private:
   std::unique_ptr<StepProblem> problem;
   std::optional<Frontier> frontier;
   LinkRates link;
+  double plainUs = 0; // of an update that neither runs again nor moves anything
   int64_t readOnlyBytes = 0, residentStateBytes = 0, movableBytes = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-constexpr int rounds = 6; // of moving copies that came late to an earlier instant
+constexpr int rounds = 4; // of moving copies that came late to an earlier instant
 
 class Scheduler {
 public:

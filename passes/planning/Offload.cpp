@@ -6,8 +6,8 @@
 namespace sluice {
 namespace {
 
-constexpr int maxMoves = 1000;   // of one search
-constexpr size_t candidates = 8; // really scheduled for each move
+constexpr int maxMoves = 400;    // of one search
+constexpr size_t candidates = 4; // really scheduled for each move
 
 /// One program under a choice.
 struct ProgramLoad {
@@ -19,15 +19,18 @@ struct ProgramLoad {
 
 class Search {
 public:
-  explicit Search(const OffloadProblem &problem) : problem(problem) {}
+  explicit Search(const OffloadProblem &problem) : problem(problem) {
+    for (const OffloadProblem::Program &program : problem.programs)
+      streams.push_back(program.stream);
+  }
 
   int64_t rounded(int64_t bytes) const {
     return (bytes + problem.alignBytes - 1) / problem.alignBytes * problem.alignBytes;
   }
 
-  ProgramLoad load(size_t index, const OffloadChoice &choice) const {
+  ProgramLoad load(size_t index, const OffloadChoice &choice) {
     const OffloadProblem::Program &program = problem.programs[index];
-    StreamProblem stream = program.stream;
+    StreamProblem &stream = streams[index];
     bool moves = false;
     for (size_t t = 0; t < stream.tensors.size(); ++t) {
       stream.tensors[t].offloaded = level(index, t, choice) > 0;
@@ -63,7 +66,7 @@ public:
     return result;
   }
 
-  std::vector<ProgramLoad> loads(const OffloadChoice &choice) const {
+  std::vector<ProgramLoad> loads(const OffloadChoice &choice) {
     std::vector<ProgramLoad> list;
     for (size_t p = 0; p < problem.programs.size(); ++p)
       list.push_back(load(p, choice));
@@ -174,6 +177,7 @@ private:
   }
 
   const OffloadProblem &problem;
+  std::vector<StreamProblem> streams; // of the programs, with flags of the choice
 };
 
 size_t fullest(const std::vector<ProgramLoad> &loads) {

@@ -94,7 +94,7 @@ class Moments(OffloadTest):
 class Budgets(OffloadTest):
     """`offload: auto`: values, moments and parameters leave the device as the budget asks."""
 
-    POINTS = 4
+    POINTS = 3
 
     def smallest(self, model, spec):
         errors = self.compile(model, spec, "refused", "--memory", 1, code=3)[1]
