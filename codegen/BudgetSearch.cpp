@@ -176,15 +176,22 @@ private:
 
   Status findSmallest(const Frontier &frontier, std::vector<Candidate> &candidates,
                       Candidate *&best) {
-    for (Candidate &candidate : llvm::reverse(candidates)) {
-      if (best && candidate.leastBytes >= best->size->trainBytes)
-        continue;
-      if (Status status = plan(frontier, candidate); !status.ok())
+    std::vector<Candidate *> order;
+    for (Candidate &candidate : candidates)
+      order.push_back(&candidate);
+    llvm::sort(order, [](const Candidate *a, const Candidate *b) {
+      return std::tuple(a->leastBytes, a->leastUs, a->member) <
+             std::tuple(b->leastBytes, b->leastUs, b->member);
+    });
+    for (Candidate *candidate : order) {
+      if (best && candidate->leastBytes >= best->size->trainBytes)
+        break;
+      if (Status status = plan(frontier, *candidate); !status.ok())
         return status;
-      const PlanSize &size = *candidate.size;
+      const PlanSize &size = *candidate->size;
       if (size.trainUs >= unconstrained.trainUs &&
           (!best || size.trainBytes < best->size->trainBytes))
-        best = &candidate;
+        best = candidate;
     }
     return Status::success();
   }
