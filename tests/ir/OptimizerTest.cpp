@@ -269,6 +269,34 @@ TEST(Optimizers, MuonIsItsPapers) {
   }
 }
 
+TEST(Optimizers, ScalarsStandInPlaceOfAttributes) {
+  auto adam = [](double beta1, double beta2, double eps, double decay, bool scalars) {
+    return [=](OpBuilder &b, ArrayRef<Value> x) -> Operation * {
+      ArrayAttr names = b.getStrArrayAttr(
+          {"beta1", "beta1_rest", "beta2", "beta2_rest", "epsilon", "weight_decay"});
+      return b.create<AdamOp>(b.getUnknownLoc(), x[0], x[1], x[2], x[3], x[4], x[5], x[6],
+                              Value(), f(beta1), f(beta2), f(eps), f(decay), true, false,
+                              scalars ? ValueRange(x.drop_front(7)) : ValueRange(),
+                              scalars ? names : ArrayAttr());
+    };
+  };
+  std::vector<HostTensor> inputs{uniform({2, 3}),
+                                 uniform({2, 3}, -1, 1, 2),
+                                 uniform({2, 3}, -1, 1, 3),
+                                 uniform({2, 3}, 0, 1, 4),
+                                 number(0.1),
+                                 number(0.2),
+                                 number(0.1)};
+  std::vector<HostTensor> expected = run(adam(0.8, 0.9, 1e-4, 0.1, false), inputs);
+  for (double scalar : {0.8, 1 - 0.8, 0.9, 1 - 0.9, 1e-4, 0.1})
+    inputs.push_back(number(scalar));
+  Build changed = adam(0.5, 0.5, 1, 0, true);
+  std::vector<HostTensor> actual = run(changed, inputs);
+  for (size_t i = 0; i < expected.size(); ++i)
+    expectReals(actual[i], expected[i].reals);
+  checkDecomposition(changed, inputs);
+}
+
 TEST(Optimizers, RefuseStateThatDoesNotFit) {
   std::string messages = errorsOfOp(
       "%w: tensor<2xf32>, %lr: tensor<f32>",
