@@ -97,7 +97,7 @@ void tryGapFitting(const PlacementModel &model, const PlacementModel &reversed,
 void tryPromotion(const PlacementModel &model, const PlacementModel &reversed,
                   Incumbent &best) {
   constexpr int64_t pairBudget = 60'000'000;
-  constexpr int64_t mostRounds = 600;
+  constexpr int64_t mostRounds = 300;
   bool isSmall = double(best.peak) <= 1.05 * double(best.target);
   if (best.done() || !isSmall || model.anyFixed || model.overlapPairs > maxGapFitPairs)
     return;
@@ -110,6 +110,8 @@ void tryPromotion(const PlacementModel &model, const PlacementModel &reversed,
     for (bool mirrored : {false, true}) {
       if (best.done())
         return;
+      if (entry.key != PlacementKey::Start) // the others gain little
+        continue;
       auto order = placementOrder(mirrored ? reversed : model, entry.key);
       best.offer(placeByPromotion(model, fitter, std::move(order), entry.rule,
                                   best.target, int(rounds)),
