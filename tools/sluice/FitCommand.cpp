@@ -103,6 +103,8 @@ private:
     else if (spec.threads == 0 && device.target != "cpu")
       spec.threads = 1; // the answer does not depend on the machine that gives it
     spec.budgetBytes.reset();
+    if (spec.buckets.size() > 1)
+      specNotes.push_back("of the spec's shapes only the first are planned");
     if (!spec.offload.empty() && spec.offload != "none")
       specNotes.push_back("'memory.offload' is not planned by fit yet: with it less is "
                           "needed on the device, at another price");
