@@ -39,6 +39,7 @@ class Explain(SluiceTest):
     def test_each_entry_states_bytes_time_bounds_and_gaps(self):
         entries = {e["name"]: e for e in self.run_sluice("explain", self.tight)[0]["entries"]}
         self.assertEqual(sorted(entries), ["eval", "infer", "step"])
+        self.assertEqual({e["name"]: e for e in self.tight_report["entries"]}, entries)
         step = entries["step"]
         self.assertEqual(step["budget_bytes"], self.budget)
         self.assertEqual(step["state_bytes"] + step["step_bytes"], self.tight_report["arena_bytes"])
@@ -140,6 +141,17 @@ class Explain(SluiceTest):
             self.assertIn(number, rows, "every buffer is a row of the table")
         for buffer in peak["live"]:
             self.assertTrue(any(row and row.endswith(buffer["name"][-40:]) for row in rows), buffer["name"])
+
+    def test_what_is_offloaded_is_marked_and_priced(self):
+        plan, _ = self.compile(DECODER, SPEC + "memory: {offload: host}\n", "host")
+        self.run_sluice("show", plan, "--memory", self.dir / "memory.svg", "--graph", self.dir / "graph.dot")
+        titles = [title.text for title in ElementTree.parse(self.dir / "memory.svg").getroot().iter(f"{SVG}title")]
+        self.assertTrue(any("opt/head.weight/m" in title and title.endswith("offloaded") for title in titles))
+        graph = (self.dir / "graph.dot").read_text()
+        self.assertRegex(graph, r"copy from the host\\nopt/head\.weight/m")
+        self.assertRegex(graph, r"copy to the host\\nopt/head\.weight/m")
+        why = self.reason(plan, "head.weight", "moment")
+        self.assertRegex(why, r"at the host's state offset \d+.*in the host's memory, copies take [\d.]+ us a step")
 
     def test_graphs_mark_what_runs_again_at_each_stage(self):
         path = self.dir / "graph.dot"

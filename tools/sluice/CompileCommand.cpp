@@ -4,7 +4,9 @@
 #include "frontend/DeviceReader.h"
 #include "frontend/OnnxImporter.h"
 #include "frontend/SpecReader.h"
+#include "runtime/PlanReader.h"
 #include "tools/sluice/Cli.h"
+#include "tools/sluice/MemoryCertificate.h"
 
 #include "mlir/IR/MLIRContext.h"
 
@@ -243,6 +245,8 @@ int runCompile(const CompileArguments &arguments, Console &console) {
     return 0;
   }
   fillJson(report, console.result);
+  if (auto plan = PlanReader::readFile(arguments.out))
+    console.result["entries"] = certificates(**plan, (*plan)->variant(0));
   printTable(report, arguments.out, console);
   return console.finish();
 }

@@ -101,11 +101,11 @@ private:
     return tensor.space() == fbs::Space::host_state;
   }
 
-  /// Time of the copies that carry the name, both ways.
+  /// Time of a step's copies that carry the name, both ways.
   double copyUs(std::string_view name) const {
     double us = 0;
     for (const fbs::Program *program : programs)
-      for (uint32_t i = 0; i < sizeOf(program->copies()); ++i)
+      for (uint32_t i = 0; isTraining(*program) && i < sizeOf(program->copies()); ++i)
         if (viewOf(program->copies()->Get(i)->name()) == name)
           us += program->copies()->Get(i)->predicted_us();
     return us;
@@ -116,7 +116,8 @@ private:
     std::string why =
         std::string(fbs::EnumNameRole(tensor.role())) + " " + shapeText(tensor.shape()) +
         " " + fbs::EnumNameDType(tensor.dtype()) + ", " + bytesText(tensor.size()) +
-        " at state offset " + std::to_string(tensor.offset());
+        " at " + (isOnHost(tensor) ? "the host's " : "") + "state offset " +
+        std::to_string(tensor.offset());
     switch (tensor.role()) {
     case fbs::Role::parameter:
       why += tensor.trainable() ? ", trained: kept, every step reads and updates it"
@@ -237,6 +238,10 @@ private:
                                   "the update has read it"
                                 : ": computed once, kept until the update has read it";
     reasons.push_back({text(buffer.name()), why});
+  }
+
+  static bool isTraining(const fbs::Program &program) {
+    return viewOf(program.name()) != "eval" && viewOf(program.name()) != "infer";
   }
 
   static bool isClipped(const fbs::Program &program) {
