@@ -109,8 +109,8 @@ private:
     if (!consumer || !producer)
       return false;
     Value rows = onlyStage(launches[first]).getOuts()[0];
-    if (!readsRows(consumer, rows, producer->rows) ||
-        !independent(first, second, rows) || !mayFollow(first, second))
+    if (!readsRows(consumer, rows, producer->rows) || !independent(first, second, rows) ||
+        !mayFollow(first, second))
       return false;
     join(first, second, *producer);
     return true;
