@@ -62,7 +62,8 @@ inline Values inputsOf(const Plan &plan, const std::string &program, unsigned se
         x = static_cast<float>(x);
       continue;
     }
-    tensor.elementType = mlir::IntegerType::get(&graph::context(), 64);
+    unsigned width = input.dtype == DType::i32 ? 32 : 64;
+    tensor.elementType = mlir::IntegerType::get(&graph::context(), width);
     for (int64_t i = 0; i < size; ++i) {
       seed = seed * 1664525u + 1013904223u;
       int64_t span = input.bounded ? input.upper - input.lower + 1 : 3;
