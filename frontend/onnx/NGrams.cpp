@@ -32,7 +32,8 @@ std::optional<std::vector<Grams>> readPool(Node &n) {
     Grams &grams = all.emplace_back();
     grams.length = length;
     for (int64_t at = begin; at < end; at += length, ++gram) {
-      if (gram >= places->size() || (*places)[gram] < 0)
+      if (gram >= places->size() || (*places)[gram] < 0 ||
+          (*places)[gram] >= int64_t(1) << 31)
         return n.e.fail("ngram_indexes do not fit the pool"), std::nullopt;
       grams.words.emplace_back(pool->begin() + at, pool->begin() + at + length);
       grams.places.push_back((*places)[gram]);

@@ -108,6 +108,9 @@ Value channelRows(Emitter &e, Value x) {
                    {dimOf(x, 0) * dimOf(x, 2) * dimOf(x, 3), dimOf(x, 1)});
 }
 
+/// Bins and samples are unrolled, so their number has a limit.
+bool outside(int64_t value, int64_t low) { return value < low || value > 10000; }
+
 LogicalResult importRoiAlign(Node &n) {
   Emitter &e = n.e;
   Value x = n.in(0), rois = n.in(1), batch = n.in(2);
@@ -122,7 +125,8 @@ LogicalResult importRoiAlign(Node &n) {
                          n.version < 16 ? "output_half_pixel" : "half_pixel");
   int64_t height = n.i("output_height", 1), width = n.i("output_width", 1);
   int64_t ratio = n.i("sampling_ratio", 0);
-  if ((mode != "avg" && mode != "max") || height < 1 || width < 1 || ratio < 0)
+  if ((mode != "avg" && mode != "max") || outside(height, 1) || outside(width, 1) ||
+      outside(ratio, 0))
     return n.fail("an attribute is out of range");
   RoiAlign r{e,     channelRows(e, x),       dimOf(x, 2),          dimOf(x, 3),  height,
              width, n.f("spatial_scale", 1), kind == "half_pixel", mode == "max"};
@@ -136,7 +140,7 @@ struct Bin {
 };
 Bin binOf(double start, double length, int64_t i, int64_t count, int64_t size) {
   double step = length / double(count);
-  auto limit = [&](double v) { return int64_t(std::clamp(v, 0.0, double(size))); };
+  auto limit = [&](double v) { return v > 0 ? int64_t(std::min(v, double(size))) : 0; };
   return {limit(std::floor(double(i) * step) + start),
           limit(std::ceil(double(i + 1) * step) + start)};
 }
@@ -170,12 +174,23 @@ Bins binsOf(const HostTensor &rois, llvm::ArrayRef<int64_t> shape,
   return bins;
 }
 
+bool areInside(const HostTensor &rois, int64_t images) {
+  for (int64_t r = 0; r < rois.shape[0]; ++r)
+    for (int64_t k = 0; k < 5; ++k) {
+      double value = rois.reals[r * 5 + k], limit = k ? 1e9 : double(images) - 0.5;
+      if (!(value >= (k ? -1e9 : 0) && value <= limit))
+        return false;
+    }
+  return true;
+}
+
 LogicalResult importMaxRoiPool(Node &n) {
   Emitter &e = n.e;
   Value x = n.in(0);
   auto rois = n.maybeConstant(1);
   auto out = n.is("pooled_shape");
-  if (!x || rankOf(x) != 4 || !out || out->size() != 2 || elementCount(*out) < 1)
+  if (!x || rankOf(x) != 4 || !out || out->size() != 2 || outside((*out)[0], 1) ||
+      outside((*out)[1], 1))
     return n.fail("the operand or pooled_shape does not fit");
   if (!rois)
     return n.fail("the size of its windows depends on the boxes, operand 1; fix them by "
@@ -183,6 +198,8 @@ LogicalResult importMaxRoiPool(Node &n) {
   if (rois->shape.size() != 2 || rois->shape[1] != 5 || !rois->isReal() ||
       rois->shape[0] == 0)
     return n.fail("boxes do not have shape [boxes, 5]");
+  if (!areInside(*rois, dimOf(x, 0)))
+    return n.fail("a box names no image of the operand, or is not finite");
   Bins bins = binsOf(*rois, shapeOf(x), *out, n.f("spatial_scale", 1));
   size_t most = 1;
   for (const Ints &places : bins.places)
