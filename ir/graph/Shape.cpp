@@ -251,7 +251,8 @@ LogicalResult PadOp::evaluate(Evaluation &eval) {
   HostTensor &y = eval.result(0);
   const double value = getValue().convertToDouble();
   std::fill(y.reals.begin(), y.reals.end(), eval.round(value));
-  std::fill(y.integers.begin(), y.integers.end(), static_cast<int64_t>(value));
+  if (!y.integers.empty()) // of reals the value may be infinite
+    std::fill(y.integers.begin(), y.integers.end(), static_cast<int64_t>(value));
   SmallVector<int64_t> strides = stridesOf(y.shape);
   int64_t start = 0;
   for (size_t i = 0; i < strides.size(); ++i)
