@@ -1,5 +1,6 @@
 #include "runtime/CopyQueue.h"
 
+#include "runtime/Announce.h"
 #include "runtime/Trace.h"
 
 #include <cstring>
@@ -27,8 +28,7 @@ CopyQueue::~CopyQueue() {
   if (!thread.joinable())
     return;
   stopping = true;
-  generation.fetch_add(1, std::memory_order_release);
-  generation.notify_all();
+  announceNext(generation);
   thread.join();
 }
 
@@ -56,14 +56,10 @@ void CopyQueue::begin(std::span<const QueuedTransfer> list, TraceRing *ring,
   program = index;
   launchesDone.store(0, std::memory_order_relaxed);
   copiesDone.store(0, std::memory_order_relaxed);
-  generation.fetch_add(1, std::memory_order_release);
-  generation.notify_all();
+  announceNext(generation);
 }
 
-void CopyQueue::launched(uint32_t count) {
-  launchesDone.store(count, std::memory_order_release);
-  launchesDone.notify_all();
-}
+void CopyQueue::launched(uint32_t count) { announce(launchesDone, count); }
 
 void CopyQueue::waitFor(uint32_t count) const { waitUntil(copiesDone, count); }
 
@@ -79,8 +75,7 @@ void CopyQueue::run() {
     std::memcpy(transfer.to, transfer.from, transfer.bytes);
     if (ring)
       ring->record(ring->workers() - 1, {index, i | traceCopyBit, beginNs, nowNs()});
-    copiesDone.store(i + 1, std::memory_order_release);
-    copiesDone.notify_all();
+    announce(copiesDone, i + 1);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/ThreadTeam.h"
 
+#include "runtime/Announce.h"
 #include "runtime/FloatMode.h"
 
 #include <system_error>
@@ -34,8 +35,7 @@ Result<std::unique_ptr<ThreadTeam>> ThreadTeam::create(int threads) {
 
 ThreadTeam::~ThreadTeam() {
   stopping = true;
-  generation.fetch_add(1, std::memory_order_release);
-  generation.notify_all();
+  announceNext(generation);
   for (std::thread &thread : others)
     thread.join();
 }
@@ -61,17 +61,14 @@ void ThreadTeam::barrier() {
     return;
   }
   arrived.store(0, std::memory_order_relaxed);
-  phase.store(current + 1, std::memory_order_release);
-  phase.notify_all();
+  announce(phase, current + 1);
 }
 
 void ThreadTeam::run(Job newJob, void *newContext) {
   job = newJob;
   context = newContext;
-  if (threads > 1) {
-    generation.fetch_add(1, std::memory_order_release);
-    generation.notify_all();
-  }
+  if (threads > 1)
+    announceNext(generation);
   newJob(newContext, 0);
   barrier();
 }

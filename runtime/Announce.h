@@ -1,0 +1,25 @@
+#pragma once
+// The writing side of words that threads sleep on.
+
+#include <atomic>
+#include <cstdint>
+
+namespace sluice {
+
+// std::atomic's notify asks whether anyone sleeps by a load. Were the store before it a
+// mere release, the processor could do that load first and the store after the sleeper's
+// last look: it would sleep for good. Sequentially consistent stores cannot be passed.
+
+/// Sets `word` and wakes all that wait for it to change.
+inline void announce(std::atomic<uint32_t> &word, uint32_t value) {
+  word.store(value, std::memory_order_seq_cst);
+  word.notify_all();
+}
+
+/// The same, one higher.
+inline void announceNext(std::atomic<uint32_t> &word) {
+  word.fetch_add(1, std::memory_order_seq_cst);
+  word.notify_all();
+}
+
+} // namespace sluice
