@@ -55,6 +55,41 @@ class Recorded(SluiceTest):
         self.check("small-decoder", "tokens")
 
 
+class Tied(SluiceTest):
+    def test_every_part_of_a_tied_vocabulary_learns(self):
+        """Case S9 on one rank, the sum in the order of four: tied rows 0 to 50,256, of which few are looked up."""
+        from onnx import TensorProto, helper, numpy_helper
+
+        rows, width = 50257, 8
+        weight = (pseudo_random(rows * width) * 0.1).reshape(rows, width)
+        graph = helper.make_graph(
+            [helper.make_node("Gather", ["wte", "tokens"], ["h"]), helper.make_node("Transpose", ["wte"], ["head"], perm=[1, 0]),
+             helper.make_node("MatMul", ["h", "head"], ["logits"])],
+            "tied", [helper.make_tensor_value_info("tokens", TensorProto.INT64, [6])],
+            [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [6, rows])], [numpy_helper.from_array(weight, "wte")])
+        path = self.dir / "tied.onnx"
+        path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+        plan, _ = self.compile(path, "loss: {kind: cross_entropy, logits: logits, labels: labels}\n"
+                               "optimizer: {kind: sgd, lr: 10.0}\naccumulate: {count: 4, as_ranks: 4}\n")
+        tokens, labels = np.arange(24) * 7, np.arange(24) * 11
+        self.run_sluice("train", plan, "--data", f"tokens=npy:{self.npy('t', tokens)}", "--data", f"labels=npy:{self.npy('l', labels)}",
+                        "--steps", 1, "--no-shuffle", "--checkpoint", self.dir / "run")
+        trained = read_safetensors(newest_checkpoint(self.dir / "run"))["param/wte"]
+        # The double-precision gradient of both uses, summed.
+        w = weight.astype(np.float64)
+        h = w[tokens]
+        logits = h @ w.T
+        p = np.exp(logits - logits.max(1, keepdims=True))
+        p /= p.sum(1, keepdims=True)
+        p[np.arange(24), labels] -= 1
+        gradient = p.T @ h
+        np.add.at(gradient, tokens, p @ w)
+        moved = trained - weight
+        self.assertLess(relative(moved, -10 * gradient / 24), 1e-4)
+        for shard in np.array_split(moved, 4):
+            self.assertTrue(np.any(shard != 0, axis=1).mean() > 0.5)
+
+
 class Seizureguard(SluiceTest):
     ORT = [12742.142578, 27479.414062, 24392.744141, 8544.073242, 9595.723633]
     TORCH = [12742.132812, 27479.410156, 24392.734375, 8544.110352, 9595.738281]
