@@ -134,8 +134,11 @@ class Memory(WithData):
         self.assertIn("depends on data", errors)
         # With the values of x known, every shape is: [2, 0, 8], so nothing needs a byte.
         values = "values: {x: [" + ", ".join(["0"] * 16) + "]}\n"
-        _, report = self.compile(model, "shapes: {x: [2, 8]}\nentries: [infer]\n" + values)
+        plan, report = self.compile(model, "shapes: {x: [2, 8]}\nentries: [infer]\n" + values)
         self.assertEqual(report["arena_bytes"], 0)
+        # No input is left to give data for.
+        self.run_sluice("infer", plan, "-o", self.dir / "out.npy")
+        self.assertEqual(np.load(self.dir / "out.npy").shape, (2, 0, 8))
 
     def test_tensors_without_elements(self):
         from onnx import TensorProto, helper

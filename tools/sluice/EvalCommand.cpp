@@ -141,17 +141,26 @@ int runInfer(const InferArguments &arguments, Console &console) {
   if (!program)
     return console.fail(Status::refused(
         "the plan has no program 'infer'; compile with 'entries' that include it"));
-  auto source =
-      openSource(**session, "infer", arguments.run.data, arguments.run.buckets, false);
+  bool takesData = !(*session)->plan().inputs("infer").empty();
+  if (takesData && arguments.run.data.empty())
+    return console.fail(Status::usage("--data is required: the plan has inputs"));
+  Result<std::unique_ptr<BatchSource>> source = std::unique_ptr<BatchSource>();
+  if (takesData)
+    source =
+        openSource(**session, "infer", arguments.run.data, arguments.run.buckets, false);
   if (!source)
     return console.fail(source.status());
   std::vector<Collected> outputs;
   int64_t samples = 0;
   uint32_t bucket = 0;
-  while (samples < (*source)->size()) {
+  // Where every input's value is known to the plan, there is one batch, without data.
+  const int64_t wanted = takesData ? (*source)->size() : 1;
+  while (samples < wanted) {
     Batch batch;
-    if (Status status = (*source)->next(batch); !status.ok())
-      return console.fail(status);
+    batch.count = (*session)->batchOf(0);
+    if (takesData)
+      if (Status status = (*source)->next(batch); !status.ok())
+        return console.fail(status);
     if (samples == 0) {
       bucket = batch.bucket;
       program = (*session)->plan().program("infer", bucket);
@@ -203,6 +212,7 @@ Command addInfer(CLI::App &parent, Console &console) {
   CLI::App *app = parent.add_subcommand("infer", "Write the model's outputs as .npy");
   addRunOptions(app, arguments->run,
                 "folder of checkpoints (or one file) with the trained state");
+  app->get_option("--data")->required(false); // a plan may have no inputs left
   app->add_option("-o,--out", arguments->out, "OUT.npy (several outputs: OUT-NAME.npy)")
       ->required();
   app->add_option("--task", arguments->task, "task whose mask is used");
