@@ -60,10 +60,10 @@ struct ScatterAddParams {
   int64_t unitCols = 0;
 };
 
-/// scatter_elements, scatter_elements_{add,max,min,mul}_f32: indices, updates, y. y already
-/// holds the data (copy it first); indices and updates contiguous of shape `dims`; y has strides
-/// yStride and `axisSize` elements along `axis`. Along the axis in order, the last write
-/// wins. Units: lines along the axis (product of the other dims).
+/// scatter_elements, scatter_elements_{add,max,min,mul}_f32: indices, updates, y. y
+/// already holds the data (copy it first); indices and updates contiguous of shape
+/// `dims`; y has strides yStride and `axisSize` elements along `axis`. Along the axis in
+/// order, the last write wins. Units: lines along the axis (product of the other dims).
 struct ScatterElementsParams {
   int64_t elementBytes = 4, indexBytes = 8;
   int64_t axis = 0, axisSize = 0;

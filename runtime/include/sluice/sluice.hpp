@@ -99,18 +99,16 @@ public:
   }
   int64_t batch(size_t bucket) const { return sluice_plan_bucket_batch(handle, bucket); }
   std::vector<TensorInfo> inputs(const std::string &program, size_t bucket) const {
-    return list(sluice_plan_input_count(handle, program.c_str()),
-                [&](size_t i, auto *info) {
-                  return sluice_plan_bucket_input(handle, bucket, program.c_str(), i,
-                                                  info);
-                });
+    return list(
+        sluice_plan_input_count(handle, program.c_str()), [&](size_t i, auto *info) {
+          return sluice_plan_bucket_input(handle, bucket, program.c_str(), i, info);
+        });
   }
   std::vector<TensorInfo> outputs(const std::string &program, size_t bucket) const {
-    return list(sluice_plan_output_count(handle, program.c_str()),
-                [&](size_t i, auto *info) {
-                  return sluice_plan_bucket_output(handle, bucket, program.c_str(), i,
-                                                   info);
-                });
+    return list(
+        sluice_plan_output_count(handle, program.c_str()), [&](size_t i, auto *info) {
+          return sluice_plan_bucket_output(handle, bucket, program.c_str(), i, info);
+        });
   }
   /// The bucket with the smallest inputs that takes these tensors.
   size_t findBucket(const std::string &program, const std::vector<Tensor> &inputs) const {
