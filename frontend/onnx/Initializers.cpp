@@ -229,7 +229,7 @@ Value GraphImporter::emitInitializer(Scope &scope, const std::string &name,
   }
   if (!type.getElementType().isF32())
     note("types", "'" + name + "' is of " + onnxTypeName(tensor.data_type()) +
-                      "; training computes in float only, for now");
+                      "; training computes in float only");
   Value value = parameter(scope, as, type, role, init, 0);
   symbolTensors[value.getDefiningOp<graph::ReadOp>().getSymbol()] = &tensor;
   return value;
