@@ -67,6 +67,19 @@ std::string sizeText(uint64_t bytes) {
   return text;
 }
 
+std::string timeText(double us) {
+  char text[32];
+  std::snprintf(text, sizeof text,
+                us < 1e3   ? "%.1f us"
+                : us < 1e4 ? "%.0f us"
+                : us < 1e7 ? "%.1f ms"
+                           : "%.1f s",
+                us < 1e4   ? us
+                : us < 1e7 ? us / 1e3
+                           : us / 1e6);
+  return text;
+}
+
 std::string tableText(const std::vector<std::vector<std::string>> &rows) {
   std::vector<size_t> widths;
   for (auto &row : rows)

@@ -60,6 +60,8 @@ Status writeWholeFile(const std::string &path, const std::string &text);
 
 /// "12.3 MiB"; exact bytes below 10 KiB.
 std::string sizeText(uint64_t bytes);
+/// "23.1 us", "4203 us", "12.3 ms".
+std::string timeText(double us);
 
 /// Rows of equal columns, the first left-aligned, the others right-aligned.
 std::string tableText(const std::vector<std::vector<std::string>> &rows);

@@ -19,18 +19,6 @@ struct FitArguments {
   bool noSearch = false;
 };
 
-std::string timeText(double us) {
-  char text[32];
-  std::snprintf(text, sizeof text,
-                us < 1e4   ? "%.0f us"
-                : us < 1e7 ? "%.1f ms"
-                           : "%.1f s",
-                us < 1e4   ? us
-                : us < 1e7 ? us / 1e3
-                           : us / 1e6);
-  return text;
-}
-
 std::string bytesText(int64_t bytes) { return sizeText(static_cast<uint64_t>(bytes)); }
 
 struct Answer {

@@ -17,18 +17,6 @@ std::string escaped(const std::string &text) {
   return out;
 }
 
-std::string timeText(double us) {
-  char text[32];
-  std::snprintf(text, sizeof text,
-                us < 1e4   ? "%.0f us"
-                : us < 1e7 ? "%.1f ms"
-                           : "%.1f s",
-                us < 1e4   ? us
-                : us < 1e7 ? us / 1e3
-                           : us / 1e6);
-  return text;
-}
-
 /// From values to pixels along one axis, with some room at both ends.
 struct Axis {
   double least, most, from, to;

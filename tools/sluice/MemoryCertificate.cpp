@@ -178,16 +178,4 @@ std::vector<std::string> certificateLines(const Plan &plan, const PlanVariant &v
   return lines;
 }
 
-std::string timeText(double us) {
-  char text[32];
-  std::snprintf(text, sizeof text,
-                us < 1e3   ? "%.1f us"
-                : us < 1e6 ? "%.2f ms"
-                           : "%.2f s",
-                us < 1e3   ? us
-                : us < 1e6 ? us / 1e3
-                           : us / 1e6);
-  return text;
-}
-
 } // namespace sluice::cli

@@ -38,7 +38,4 @@ Json certificates(const Plan &plan, const PlanVariant &variant);
 /// The same as lines of text.
 std::vector<std::string> certificateLines(const Plan &plan, const PlanVariant &variant);
 
-/// "23.1 us", "4.20 ms".
-std::string timeText(double us);
-
 } // namespace sluice::cli
