@@ -353,6 +353,9 @@ class BadInput(WithData):
         self.assertEqual(subprocess.run([SLUICE, "trai"], capture_output=True).returncode, 2)
         self.assertEqual(subprocess.run([SLUICE], capture_output=True).returncode, 2)
         self.assertEqual(subprocess.run([SLUICE, "--help"], capture_output=True).returncode, 0)
+        plan, _ = self.compile(CNN, LOSS)
+        for command in (["train"], ["eval"], ["infer", "-o", self.dir / "out.npy"]):
+            self.assertIn("--data is required", self.run_sluice(command[0], plan, *command[1:], code=2)[1])
 
     def test_disk_full_while_saving_keeps_the_old_checkpoint(self):
         plan, _ = self.compile(CNN, LOSS)
