@@ -5,6 +5,7 @@ namespace sluice::extent {
 namespace {
 
 constexpr int64_t kFloat = 4;
+constexpr const char *kTypes = "types must be 0 (f32), 1 (bf16) or 2 (f16)";
 
 /// Whether row (b0, b1, m) lies at ((b0 * batch1 + b1) * m + i) * row.
 bool evenRows(const GemmParams &p, int64_t batch0, int64_t batch1, int64_t row) {
@@ -26,6 +27,8 @@ bool checkProduct(const GemmParams &p, Extents &e) {
     return e.refuse("'unitCols' must be a multiple of 32");
   if (!isFlag(p.accumulate))
     return e.refuse("'accumulate' must be 0 or 1");
+  if (!isFormat(p.aType) || !isFormat(p.bType) || !isFormat(p.cType))
+    return e.refuse(kTypes);
   if (p.k > 1 && p.aCol == 0 && p.bRow == 0)
     return e.refuse("'aCol' and 'bRow' must not both be 0");
   if (!areDistinct(
@@ -38,24 +41,26 @@ bool describeProduct(const int64_t *params, int64_t units, Extents &e, bool pack
   auto p = unpackParams<GemmParams>(params);
   if (!checkProduct(p, e))
     return false;
-  Dim batch[2] = {{p.batch0, 0}, {p.batch1, 0}};
+  if (packed && p.bType != format::kF32)
+    return e.refuse("a packed B must be f32");
+  int64_t aBytes = formatBytes(p.aType), cBytes = formatBytes(p.cType);
   bool rows = p.unitCols == 0;
   bool chainA = rows && evenRows(p, p.aBatch0, p.aBatch1, p.aRow) &&
                 Wide(p.k - 1) * p.aCol < Wide(p.aRow);
   bool chainC = rows && evenRows(p, p.cBatch0, p.cBatch1, p.cRow) && p.n <= p.cRow;
   e.input(
       reach({{p.batch0, p.aBatch0}, {p.batch1, p.aBatch1}, {p.m, p.aRow}, {p.k, p.aCol}},
-            kFloat),
-      chainA ? product({p.unitRows, p.aRow, kFloat}) : 0);
-  batch[0].stride = p.bBatch0, batch[1].stride = p.bBatch1;
+            aBytes),
+      chainA ? product({p.unitRows, p.aRow, aBytes}) : 0);
+  Dim batch0{p.batch0, p.bBatch0}, batch1{p.batch1, p.bBatch1};
   int64_t panels = (p.n + gemm::kTileCols - 1) / gemm::kTileCols;
-  e.input(packed
-              ? reach({batch[0], batch[1], {product({panels, gemm::kTileCols, p.k}), 1}},
-                      kFloat)
-              : reach({batch[0], batch[1], {p.k, p.bRow}, {p.n, p.bCol}}, kFloat));
+  e.input(
+      packed
+          ? reach({batch0, batch1, {product({panels, gemm::kTileCols, p.k}), 1}}, kFloat)
+          : reach({batch0, batch1, {p.k, p.bRow}, {p.n, p.bCol}}, formatBytes(p.bType)));
   e.output(reach({{p.batch0, p.cBatch0}, {p.batch1, p.cBatch1}, {p.m, p.cRow}, {p.n, 1}},
-                 kFloat),
-           chainC ? product({p.unitRows, p.cRow, kFloat}) : 0);
+                 cBytes),
+           chainC ? product({p.unitRows, p.cRow, cBytes}) : 0);
   e.workspace(gemmWorkerBytes(p));
   return e.done(units, gemmUnits(p));
 }
@@ -77,9 +82,11 @@ bool describeGemmPackB(const int64_t *params, int64_t units, Extents &e) {
     return e.refuse("sizes must be at least 0 and their products at most 2^50");
   if (!areStrides({p.bBatch0, p.bBatch1, p.bRow, p.bCol}))
     return e.refuse("strides must be between 0 and 2^40");
+  if (!isFormat(p.bType))
+    return e.refuse(kTypes);
   e.input(
       reach({{p.batch0, p.bBatch0}, {p.batch1, p.bBatch1}, {p.k, p.bRow}, {p.n, p.bCol}},
-            kFloat));
+            formatBytes(p.bType)));
   e.output(gemmPackedBytes(p), product({p.k, gemm::kTileCols, kFloat}));
   return e.done(units, gemmPackBUnits(p));
 }
@@ -89,6 +96,7 @@ bool describeGemmSplitK(const int64_t *params, int64_t units, Extents &e) {
   GemmParams whole;
   whole.m = p.m, whole.n = p.n, whole.k = p.k;
   whole.aRow = p.aRow, whole.aCol = p.aCol, whole.bRow = p.bRow, whole.bCol = p.bCol;
+  whole.aType = p.aType, whole.bType = p.bType;
   whole.cRow = p.n, whole.unitRows = p.unitRows, whole.unitCols = p.unitCols;
   if (!checkProduct(whole, e))
     return false;
@@ -98,8 +106,8 @@ bool describeGemmSplitK(const int64_t *params, int64_t units, Extents &e) {
     return e.refuse("'slices' must be k / sliceK, rounded up");
   if (product({p.slices, p.m + 1, p.n + 1, kFloat}) < 0)
     return e.refuse("the partial results must be at most 2^50 bytes");
-  e.input(reach({{p.m, p.aRow}, {p.k, p.aCol}}, kFloat));
-  e.input(reach({{p.k, p.bRow}, {p.n, p.bCol}}, kFloat));
+  e.input(reach({{p.m, p.aRow}, {p.k, p.aCol}}, formatBytes(p.aType)));
+  e.input(reach({{p.k, p.bRow}, {p.n, p.bCol}}, formatBytes(p.bType)));
   e.output(gemmPartialBytes(p));
   e.workspace(gemmSplitKWorkerBytes(p));
   return e.done(units, gemmSplitKUnits(p));
@@ -111,13 +119,16 @@ bool describeSumSlices(const int64_t *params, int64_t units, Extents &e) {
     return e.refuse("sizes must be at least 0 and 'unitRows' at least 1");
   if (!isFlag(p.accumulate))
     return e.refuse("'accumulate' must be 0 or 1");
+  if (!isFormat(p.cType))
+    return e.refuse(kTypes);
   if (!areDistinct({{p.rows, p.cRow}, {p.cols, 1}}))
     return e.refuse("elements of C overlap");
   if (product({p.rows, p.cols}) < 0)
     return e.refuse("sizes must have a product of at most 2^50");
   e.input(product({p.slices, p.rows, p.cols, kFloat}));
-  e.output(reach({{p.rows, p.cRow}, {p.cols, 1}}, kFloat),
-           p.cols <= p.cRow ? product({p.unitRows, p.cRow, kFloat}) : 0);
+  int64_t cBytes = formatBytes(p.cType);
+  e.output(reach({{p.rows, p.cRow}, {p.cols, 1}}, cBytes),
+           p.cols <= p.cRow ? product({p.unitRows, p.cRow, cBytes}) : 0);
   return e.done(units, sumSlicesUnits(p));
 }
 

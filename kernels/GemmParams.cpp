@@ -90,6 +90,7 @@ void planSplitK(GemmPlan &plan, const GemmParams &p) {
   GemmSplitKParams &s = plan.split;
   s.m = p.m, s.n = p.n, s.k = p.k;
   s.aRow = p.aRow, s.aCol = p.aCol, s.bRow = p.bRow, s.bCol = p.bCol;
+  s.aType = p.aType, s.bType = p.bType;
   int64_t wanted = std::min<int64_t>(16, p.k / 2048);
   s.sliceK = roundUp(ceilDiv(p.k, wanted), gemm::kBlockK);
   s.slices = ceilDiv(p.k, s.sliceK);
@@ -98,16 +99,24 @@ void planSplitK(GemmPlan &plan, const GemmParams &p) {
   plan.workerBytes = gemmSplitKWorkerBytes(s);
   plan.partialBytes = gemmPartialBytes(s);
   plan.sum = {p.m,    p.n,          s.slices,
-              p.cRow, p.accumulate, std::max<int64_t>(1, ceilDiv(p.m, 8))};
+              p.cRow, p.accumulate, std::max<int64_t>(1, ceilDiv(p.m, 8)),
+              p.cType};
   plan.sumUnits = sumSlicesUnits(plan.sum);
 }
 
 void planPacked(GemmPlan &plan, const GemmParams &p) {
   plan.kind = GemmPlan::Packed;
   bool shared0 = p.bBatch0 == 0, shared1 = p.bBatch1 == 0;
-  plan.pack = {
-      p.n,    p.k,   shared0 ? 1 : p.batch0, shared1 ? 1 : p.batch1, p.bBatch0, p.bBatch1,
-      p.bRow, p.bCol};
+  plan.pack = {p.n,
+               p.k,
+               shared0 ? 1 : p.batch0,
+               shared1 ? 1 : p.batch1,
+               p.bBatch0,
+               p.bBatch1,
+               p.bRow,
+               p.bCol,
+               p.bType};
+  plan.gemm.bType = format::kF32;
   plan.packUnits = gemmPackBUnits(plan.pack);
   plan.packChunk = std::max<int64_t>(1, std::min(plan.packUnits / 16, 65536 / (p.k + 1)));
   plan.packedBytes = gemmPackedBytes(plan.pack);
@@ -121,7 +130,9 @@ void planPacked(GemmPlan &plan, const GemmParams &p) {
 int64_t gemmUnits(const GemmParams &p) {
   return ceilDiv(p.batch0 * p.batch1 * p.m, p.unitRows) * blockCount(p.n, p.unitCols);
 }
-int64_t gemmWorkerBytes(const GemmParams &p) { return workerBytes(p.m, p.k); }
+int64_t gemmWorkerBytes(const GemmParams &p) {
+  return workerBytes(p.m, p.k) + gemmResultFloats(p.m, p.n, p.cType) * 4;
+}
 int64_t gemmPackedFloats(int64_t n, int64_t k) { return roundUp(n, gemm::kTileCols) * k; }
 int64_t gemmPackBUnits(const GemmPackBParams &p) {
   return p.batch0 * p.batch1 * ceilDiv(p.n, gemm::kTileCols);

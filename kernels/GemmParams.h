@@ -2,6 +2,8 @@
 // Parameters of the matrix product kernels, and which of them a compiler should launch
 // for a shape.
 
+#include "kernels/Formats.h"
+
 #include <cstdint>
 
 namespace sluice {
@@ -17,13 +19,15 @@ constexpr int64_t kTileCols = 32; ///< columns of a packed panel of B
 constexpr int64_t kBlockK = 256;  ///< length of one fma chain
 constexpr int64_t kBlockRows =
     288; ///< rows of A a worker holds packed (288 KB: most of its L2 share)
+constexpr int64_t kResultCols = 512; ///< columns of a 16-bit C that a worker sums at once
 } // namespace gemm
 
-/// C[b0,b1,m,n] (+)= sum over k of A[b0,b1,m,k] * B[b0,b1,k,n], f32, strides in elements.
+/// C[b0,b1,m,n] (+)= sum over k of A[b0,b1,m,k] * B[b0,b1,k,n], summed in f32, strides in
+/// elements. aType, bType, cType: how each is stored (Formats.h).
 ///
 /// Bits: K is cut into blocks of 256; each block is one chain of fma from 0 in the order
-/// of k; block sums are added in order to C (accumulate) or to the first block's sum.
-/// Nothing else matters.
+/// of k; block sums are added in order to C (accumulate) or to the first block's sum. A C
+/// of 16 bits is rounded after the last. Nothing else matters.
 ///
 /// Units: blocks of `unitRows` rows of the flattened (b0, b1, m), times blocks of
 /// `unitCols` columns (the faster index). With unitCols == 0 a unit is whole rows and,
@@ -33,7 +37,7 @@ constexpr int64_t kBlockRows =
 /// gemm_packed_f32: the same with B packed by gemm_pack_b_f32; bBatch0 and bBatch1 count
 /// floats between the
 ///                  packed matrices (0 or multiples of gemmPackedFloats); bRow and bCol
-///                  are unused.
+///                  are unused, bType is f32.
 /// Strides of B may be 0 over batches; C must not overlap itself.
 struct GemmParams {
   int64_t m = 0, n = 0, k = 0;
@@ -43,14 +47,16 @@ struct GemmParams {
   int64_t cBatch0 = 0, cBatch1 = 0, cRow = 0;
   int64_t accumulate = 0;
   int64_t unitRows = 48, unitCols = 0;
+  int64_t aType = 0, bType = 0, cType = 0;
 };
 
-/// gemm_pack_b_f32: B, packed. Units: batch0 * batch1 * ceil(n / 32) panels.
+/// gemm_pack_b_f32: B, packed (f32). Units: batch0 * batch1 * ceil(n / 32) panels.
 /// packed[b][panel][k][32], columns beyond n hold 0.
 struct GemmPackBParams {
   int64_t n = 0, k = 0;
   int64_t batch0 = 1, batch1 = 1;
   int64_t bBatch0 = 0, bBatch1 = 0, bRow = 0, bCol = 1;
+  int64_t bType = 0;
 };
 
 /// gemm_splitk_f32: A, B, partial, workspace of each worker. For few outputs and a long
@@ -62,19 +68,34 @@ struct GemmSplitKParams {
   int64_t aRow = 0, aCol = 1, bRow = 0, bCol = 1;
   int64_t sliceK = 0, slices = 0;
   int64_t unitRows = 48, unitCols = 0;
+  int64_t aType = 0, bType = 0;
 };
 
 /// sum_slices_f32: partial[slices][rows * cols], C. C[r,c] (+)= ((p0 + p1) + p2) + ...; C
-/// has row stride cRow. Units: ceil(rows / unitRows); may be chained when cRow == cols.
+/// has row stride cRow and is rounded once. Units: ceil(rows / unitRows); may be chained
+/// when cRow == cols.
 struct SumSlicesParams {
   int64_t rows = 0, cols = 0, slices = 0;
   int64_t cRow = 0;
   int64_t accumulate = 0;
   int64_t unitRows = 0;
+  int64_t cType = 0;
 };
 
 int64_t gemmUnits(const GemmParams &p);
 int64_t gemmWorkerBytes(const GemmParams &p);
+/// Floats of the workspace that hold sums of a C of 16 bits: 288 rows x 512 columns, or
+/// 512 rows of a C that is computed transposed.
+constexpr int64_t gemmResultFloats(int64_t m, int64_t n, int64_t cType) {
+  if (cType == format::kF32)
+    return 0;
+  int64_t rows = (m < gemm::kBlockRows ? m : gemm::kBlockRows) + gemm::kTileRows - 1;
+  int64_t cols = (n < gemm::kResultCols ? n : gemm::kResultCols) + gemm::kTileCols - 1;
+  int64_t block = rows / gemm::kTileRows * gemm::kTileRows *
+                  (cols / gemm::kTileCols * gemm::kTileCols);
+  int64_t transposed = n < 8 ? 8 * gemm::kResultCols : 0;
+  return block > transposed ? block : transposed;
+}
 /// Floats of one packed B.
 int64_t gemmPackedFloats(int64_t n, int64_t k);
 int64_t gemmPackBUnits(const GemmPackBParams &p);
@@ -102,8 +123,8 @@ struct GemmPlan {
   int64_t splitUnits = 0, splitChunk = 1, partialBytes = 0, sumUnits = 0, sumChunk = 1;
 };
 
-/// `shape` states sizes, strides and accumulate (unit fields are ignored). Batches with a
-/// common B and evenly spaced rows are merged into m.
+/// `shape` states sizes, strides, types and accumulate (unit fields are ignored). Batches
+/// with a common B and evenly spaced rows are merged into m.
 GemmPlan planGemm(const GemmParams &shape, bool wholeRows);
 
 } // namespace sluice

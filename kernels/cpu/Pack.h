@@ -1,6 +1,6 @@
 #pragma once
-// Packing of product operands: panels of `Width` rows of a matrix stored [k][Width], so
-// that a step of k reads consecutive floats.
+// Packing of product operands: panels of `Width` rows of a matrix stored [k][Width] in
+// f32, so that a step of k reads consecutive floats.
 
 #include "kernels/cpu/Tile.h"
 #include "kernels/cpu/Transpose.h"
@@ -9,14 +9,14 @@ namespace sluice::SLUICE_LEVEL {
 
 /// One panel of `rows` <= Width rows and `k` steps: to[kk * Width + i] = from[i * row +
 /// kk * col]. What is beyond `rows` becomes 0.
-template <int Width>
-static void packPanel(const float *from, int64_t row, int64_t col, int64_t rows,
-                      int64_t k, float *to) {
+template <int Width, typename S = F32>
+static void packPanel(const typename S::Element *from, int64_t row, int64_t col,
+                      int64_t rows, int64_t k, float *to) {
   if (rows < Width)
     std::memset(to, 0, k * Width * sizeof(float));
   if (row == 1 && rows == Width) {
     for (int64_t kk = 0; kk < k; ++kk)
-      std::memcpy(to + kk * Width, from + kk * col, Width * sizeof(float));
+      widen<S>(from + kk * col, to + kk * Width, Width);
     return;
   }
   int64_t i = 0;
@@ -24,30 +24,39 @@ static void packPanel(const float *from, int64_t row, int64_t col, int64_t rows,
     int64_t whole = k / 8 * 8;
     for (; Width % 8 == 0 && i + 8 <= rows; i += 8) {
       for (int64_t kk = 0; kk < whole; kk += 8)
-        transpose8x8(from + i * row + kk, row, to + kk * Width + i, Width);
+        transpose8x8<S>(from + i * row + kk, row, to + kk * Width + i, Width);
       for (int64_t kk = whole; kk < k; ++kk)
         for (int64_t j = i; j < i + 8; ++j)
-          to[kk * Width + j] = from[j * row + kk];
+          to[kk * Width + j] = S::load1(from + j * row + kk);
     }
     whole = k / 4 * 4;
     for (; i + 4 <= rows; i += 4) {
       for (int64_t kk = 0; kk < whole; kk += 4)
-        transpose4x4(from + i * row + kk, row, to + kk * Width + i, Width);
+        transpose4x4<S>(from + i * row + kk, row, to + kk * Width + i, Width);
       for (int64_t kk = whole; kk < k; ++kk)
         for (int64_t j = i; j < i + 4; ++j)
-          to[kk * Width + j] = from[j * row + kk];
+          to[kk * Width + j] = S::load1(from + j * row + kk);
     }
   }
   for (int64_t kk = 0; kk < k; ++kk)
     for (int64_t j = i; j < rows; ++j)
-      to[kk * Width + j] = from[j * row + kk * col];
+      to[kk * Width + j] = S::load1(from + j * row + kk * col);
+}
+
+/// The same of an operand of any format.
+template <int Width>
+SLUICE_INLINE void packPanelOf(Operand from, int64_t row, int64_t col, int64_t rows,
+                               int64_t k, float *to) {
+  byFormat(from.type, [&]<typename S>(S) {
+    packPanel<Width, S>(from.as<S>(), row, col, rows, k, to);
+  });
 }
 
 /// Panels of 12 rows of A one after another, each [k][12].
-SLUICE_INLINE void packRows(const float *a, int64_t row, int64_t col, int64_t rows,
-                            int64_t k, float *to) {
+SLUICE_INLINE void packRows(Operand a, int64_t row, int64_t col, int64_t rows, int64_t k,
+                            float *to) {
   for (int64_t i = 0; i < rows; i += kTileRows, to += k * kTileRows)
-    packPanel<kTileRows>(a + i * row, row, col, least(kTileRows, rows - i), k, to);
+    packPanelOf<kTileRows>(a.at(i * row), row, col, least(kTileRows, rows - i), k, to);
 }
 
 } // namespace sluice::SLUICE_LEVEL

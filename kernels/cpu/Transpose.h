@@ -1,15 +1,16 @@
 #pragma once
-// Transposes in registers.
+// Transposes in registers, from elements of any format to f32.
 
-#include "kernels/cpu/Vector.h"
+#include "kernels/cpu/Half.h"
 
 namespace sluice::SLUICE_LEVEL {
 
 /// 4 rows of 4, `stride` apart, become 4 rows of 4, `width` apart.
-SLUICE_INLINE void transpose4x4(const float *from, int64_t stride, float *to,
-                                int64_t width) {
-  __m128 r0 = _mm_loadu_ps(from), r1 = _mm_loadu_ps(from + stride);
-  __m128 r2 = _mm_loadu_ps(from + 2 * stride), r3 = _mm_loadu_ps(from + 3 * stride);
+template <typename S = F32>
+SLUICE_INLINE void transpose4x4(const typename S::Element *from, int64_t stride,
+                                float *to, int64_t width) {
+  __m128 r0 = S::load4(from), r1 = S::load4(from + stride);
+  __m128 r2 = S::load4(from + 2 * stride), r3 = S::load4(from + 3 * stride);
   _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
   _mm_storeu_ps(to, r0);
   _mm_storeu_ps(to + width, r1);
@@ -18,18 +19,14 @@ SLUICE_INLINE void transpose4x4(const float *from, int64_t stride, float *to,
 }
 
 /// The same 8 x 8.
-SLUICE_INLINE void transpose8x8(const float *from, int64_t stride, float *to,
-                                int64_t width) {
+template <typename S = F32>
+SLUICE_INLINE void transpose8x8(const typename S::Element *from, int64_t stride,
+                                float *to, int64_t width) {
   __m256 r[8], t[8];
+  // Halves of rows i and i + 4, so that only in-lane shuffles are left.
 #pragma GCC unroll 8
-  for (int i = 0; i < 4; ++i) {
-    // Halves of rows i and i + 4, so that only in-lane shuffles are left.
-    const float *low = from + i * stride, *high = from + (i + 4) * stride;
-    r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)),
-                                _mm_loadu_ps(high), 1);
-    r[i + 4] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low + 4)),
-                                    _mm_loadu_ps(high + 4), 1);
-  }
+  for (int i = 0; i < 4; ++i)
+    S::loadPair(from + i * stride, from + (i + 4) * stride, r[i], r[i + 4]);
 #pragma GCC unroll 2
   for (int h = 0; h < 8; h += 4) {
     t[h] = _mm256_unpacklo_ps(r[h], r[h + 1]);

@@ -125,7 +125,8 @@ std::vector<float> randomFloats(std::mt19937 &rng, int64_t count) {
 
 bool hasLevel(FeatureLevel level) {
   if (level == FeatureLevel::V3)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
