@@ -5,6 +5,12 @@ namespace sluice::extent {
 namespace {
 
 constexpr int64_t kFloat = 4;
+constexpr const char *kTypes = "types must be 0 (f32), 1 (bf16) or 2 (f16)";
+
+/// Bytes of an operand of so many bytes as f32, stored as `type`.
+int64_t as(int64_t type, int64_t floatBytes) {
+  return floatBytes / kFloat * formatBytes(type);
+}
 // Coordinates are products of two such numbers plus a third: far from overflow.
 constexpr int64_t kMaxSize = int64_t{1} << 30;
 // The input gradient packs weights by position modulo the stride.
@@ -55,10 +61,12 @@ bool describeConv(const int64_t *params, int64_t units, Extents &e, bool grad) {
   int64_t channels = grad ? p.g.c : p.g.m;
   if (p.unitChannels < 1 || channels % p.unitChannels)
     return e.refuse("'unitChannels' must divide the channels of the result");
+  if (!isFormat(p.sourceType) || !isFormat(p.resultType))
+    return e.refuse(kTypes);
   int64_t result = grad ? s.x : s.y, plane = grad ? s.xPlane : s.yPlane;
-  e.input(grad ? s.y : s.x);
+  e.input(as(p.sourceType, grad ? s.y : s.x));
   e.input(convPackedBytes({p.g}, grad));
-  e.output(result, product({p.unitChannels, plane}));
+  e.output(as(p.resultType, result), product({p.unitChannels, as(p.resultType, plane)}));
   e.workspace(grad ? convInputGradWorkerBytes(p) : convForwardWorkerBytes(p));
   return e.done(units, grad ? convInputGradUnits(p) : convForwardUnits(p));
 }
@@ -68,7 +76,9 @@ bool describePack(const int64_t *params, int64_t units, Extents &e, bool grad) {
   Sizes s;
   if (!checkGeometry(p.g, e, s))
     return false;
-  e.input(s.w);
+  if (!isFormat(p.wType))
+    return e.refuse(kTypes);
+  e.input(as(p.wType, s.w));
   e.output(convPackedBytes(p, grad));
   return e.done(units, convPackUnits(p, grad));
 }
@@ -108,44 +118,51 @@ bool describeConvWeightGrad(const int64_t *params, int64_t units, Extents &e) {
         "'slices' must be the images over 'sliceImages', rounded up, at least 1");
   if (product({p.slices, s.w}) < 0)
     return e.refuse("the partial results must be at most 2^50 bytes");
-  e.input(s.x);
-  e.input(s.y);
+  if (!isFormat(p.xType) || !isFormat(p.dyType))
+    return e.refuse(kTypes);
+  e.input(as(p.xType, s.x));
+  e.input(as(p.dyType, s.y));
   e.output(convPartialBytes(p));
   e.workspace(convWeightGradWorkerBytes(p));
   return e.done(units, convWeightGradUnits(p));
 }
 
-bool describeDepthwiseForward(const int64_t *params, int64_t units, Extents &e) {
-  auto g = unpackParams<DepthwiseParams>(params).g;
+static bool describeDepthwise(const int64_t *params, int64_t units, Extents &e,
+                              bool inputGrad) {
+  auto p = unpackParams<DepthwiseParams>(params);
   Sizes s;
-  if (!checkDepthwise(g, e, s))
+  if (!checkDepthwise(p.g, e, s))
     return false;
-  e.input(s.x);
-  e.input(s.w);
-  e.output(s.y, s.yPlane);
-  return e.done(units, g.n * g.m);
+  if (!isFormat(p.sourceType) || !isFormat(p.wType) || !isFormat(p.resultType))
+    return e.refuse(kTypes);
+  e.input(as(p.sourceType, inputGrad ? s.y : s.x));
+  e.input(as(p.wType, s.w));
+  e.output(as(p.resultType, inputGrad ? s.x : s.y),
+           as(p.resultType, inputGrad ? s.xPlane : s.yPlane));
+  if (int64_t bytes = depthwiseWorkerBytes(p, inputGrad))
+    e.workspace(bytes);
+  return e.done(units, p.g.n * (inputGrad ? p.g.c : p.g.m));
+}
+
+bool describeDepthwiseForward(const int64_t *params, int64_t units, Extents &e) {
+  return describeDepthwise(params, units, e, false);
 }
 
 bool describeDepthwiseInputGrad(const int64_t *params, int64_t units, Extents &e) {
-  auto g = unpackParams<DepthwiseParams>(params).g;
-  Sizes s;
-  if (!checkDepthwise(g, e, s))
-    return false;
-  e.input(s.y);
-  e.input(s.w);
-  e.output(s.x, s.xPlane);
-  return e.done(units, g.n * g.c);
+  return describeDepthwise(params, units, e, true);
 }
 
 bool describeDepthwiseWeightGrad(const int64_t *params, int64_t units, Extents &e) {
-  auto g = unpackParams<DepthwiseWeightGradParams>(params).g;
+  auto p = unpackParams<DepthwiseWeightGradParams>(params);
   Sizes s;
-  if (!checkDepthwise(g, e, s))
+  if (!checkDepthwise(p.g, e, s))
     return false;
-  e.input(s.x);
-  e.input(s.y);
-  e.output(s.w);
-  return e.done(units, g.m);
+  if (!isFormat(p.xType) || !isFormat(p.dyType) || !isFormat(p.dwType))
+    return e.refuse(kTypes);
+  e.input(as(p.xType, s.x));
+  e.input(as(p.dyType, s.y));
+  e.output(as(p.dwType, s.w));
+  return e.done(units, p.g.m);
 }
 
 } // namespace sluice::extent

@@ -43,10 +43,26 @@ int64_t convInputGradUnits(const ConvParams &p) {
   return p.g.n * (p.g.c / p.unitChannels);
 }
 int64_t convForwardWorkerBytes(const ConvParams &p) {
-  return kPanelBytes + convForwardImageFloats(p.g) * 4;
+  return kPanelBytes + (convSumFloats(p, false) + convForwardImageFloats(p.g)) * 4;
 }
 int64_t convInputGradWorkerBytes(const ConvParams &p) {
-  return kPanelBytes + convInputGradImageFloats(p.g) * 4;
+  return kPanelBytes + (convSumFloats(p, true) + convInputGradImageFloats(p.g)) * 4;
+}
+
+int64_t convSumFloats(const ConvParams &p, bool inputGrad) {
+  if (p.resultType == format::kF32)
+    return 0;
+  int64_t perGroup = (inputGrad ? p.g.c : p.g.m) / p.g.groups;
+  int64_t channels = std::min(p.unitChannels, perGroup);
+  int64_t all = channels * volume(inputGrad ? p.g.in : p.g.out);
+  int64_t piece =
+      std::max(gemm::kBlockRows * gemm::kResultCols, channels * gemm::kTileCols);
+  return roundUp(std::min(all, piece), 16);
+}
+
+int64_t depthwiseWorkerBytes(const DepthwiseParams &p, bool inputGrad) {
+  bool strided = volume(p.g.stride) != 1;
+  return inputGrad && strided && p.resultType != format::kF32 ? volume(p.g.in) * 4 : 0;
 }
 
 int64_t convForwardImageFloats(const ConvGeometry &g) {
@@ -101,7 +117,7 @@ int64_t convWeightGradImageFloats(const ConvWeightGradParams &p) {
   int64_t outputs = volume(g.out), taps = volume(g.kernel);
   if (p.unitCols > 256 || outputs == 0)
     return -1;
-  bool inPlace = true;
+  bool inPlace = p.xType == format::kF32;
   double plane = 1;
   for (int d = 0; d < 3; ++d) {
     int64_t size = (g.out[d] - 1) * g.stride[d] + (g.kernel[d] - 1) * g.dilation[d] + 1;

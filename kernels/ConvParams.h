@@ -6,7 +6,9 @@
 
 namespace sluice {
 
-/// x [n, c, in...], w [m, c / groups, kernel...], y [n, m, out...], all contiguous f32.
+/// x [n, c, in...], w [m, c / groups, kernel...], y [n, m, out...], all contiguous. Each
+/// is stored as the type beside the geometry says (Formats.h) and summed in f32; a result
+/// of 16 bits is rounded once.
 /// y[o] = sum over kernel positions k of w[k] * x[o * stride + k * dilation - pad]; what
 /// lies outside x is 0. Padding at the end is what `out` implies.
 struct ConvGeometry {
@@ -25,28 +27,33 @@ struct ConvGeometry {
 struct ConvParams {
   ConvGeometry g;
   int64_t unitChannels = 0;
+  int64_t sourceType = 0, resultType = 0; ///< of x and y, or dy and dx
 };
 
-/// conv_pack_w_f32, conv_pack_w_grad_f32: w, packed. Units: convPackUnits.
+/// conv_pack_w_f32, conv_pack_w_grad_f32: w, packed (f32). Units: convPackUnits.
 struct ConvPackParams {
   ConvGeometry g;
+  int64_t wType = 0;
 };
 
 /// conv_weight_grad_f32: x, dy, partial[slices][m, c / groups, kernel...], workspace of
 /// each worker; then sum_slices_f32 with rows = m, cols = c / groups * kernel. Slice s
 /// sums images [s * sliceImages, ...) in order. Units: slices * groups * ceil(m / groups
-/// / unitRows) * ceil(cols / unitCols). With one slice `partial` is dw.
+/// / unitRows) * ceil(cols / unitCols). With one slice `partial` is dw of f32.
 struct ConvWeightGradParams {
   ConvGeometry g;
   int64_t sliceImages = 0, slices = 0;
   int64_t unitRows = 0, unitCols = 0;
+  int64_t xType = 0, dyType = 0;
 };
 
 /// depthwise_forward_f32: x, w, y; depthwise_input_grad_f32: dy, w, dx. groups == c, m a
 /// multiple of c. Units: n * channels of the result (m or c); may be chained. Bits: one
-/// fma chain over (m / c and) kernel positions.
+/// fma chain over (m / c and) kernel positions. The input gradient of 16 bits with a
+/// stride also takes a workspace of each worker (depthwiseWorkerBytes).
 struct DepthwiseParams {
   ConvGeometry g;
+  int64_t sourceType = 0, wType = 0, resultType = 0; ///< of x, w, y or dy, w, dx
 };
 
 /// depthwise_weight_grad_f32: x, dy, dw. Units: m. Bits: per element 16 chains over the
@@ -54,6 +61,7 @@ struct DepthwiseParams {
 /// halves.
 struct DepthwiseWeightGradParams {
   ConvGeometry g;
+  int64_t xType = 0, dyType = 0, dwType = 0;
 };
 
 int64_t convForwardUnits(const ConvParams &p);
@@ -65,6 +73,8 @@ int64_t convPackedBytes(const ConvPackParams &p, bool grad);
 int64_t convWeightGradUnits(const ConvWeightGradParams &p);
 int64_t convWeightGradWorkerBytes(const ConvWeightGradParams &p);
 int64_t convPartialBytes(const ConvWeightGradParams &p);
+/// 0 where the kernel takes no workspace.
+int64_t depthwiseWorkerBytes(const DepthwiseParams &p, bool inputGrad);
 
 /// Floats of the workspace for planes with their pads, 0 where they are gathered panel by
 /// panel instead.
@@ -74,6 +84,10 @@ int64_t convInputGradImageFloats(const ConvGeometry &g);
 /// The same for the images a block of 256 outputs may touch, by one unit; -1 where they
 /// are gathered.
 int64_t convWeightGradImageFloats(const ConvWeightGradParams &p);
+
+/// Floats of the workspace for sums of a result of 16 bits: of a piece of the planes of a
+/// unit, about 288 x 512.
+int64_t convSumFloats(const ConvParams &p, bool inputGrad);
 
 /// Depthwise kernels apply: groups == c and m a multiple of c.
 bool canBeDepthwise(const ConvGeometry &g);

@@ -1,154 +1,13 @@
 // Convolution and its gradient in x as implicit matrix products. Compiled once per
 // feature level.
 
+#include "kernels/cpu/GroupProduct.h"
 #include "kernels/cpu/Kernels.h"
-#include "kernels/cpu/ShiftedImage.h"
 
 namespace sluice::SLUICE_LEVEL {
 namespace {
 
 SLUICE_INLINE int64_t volume(const int64_t (&d)[3]) { return d[0] * d[1] * d[2]; }
-
-/// Rows [first, last) of packed weights of one group, times the gathered columns, into
-/// channel planes at `to` (plane of row `first`). `weights` is packed [panel][k][12]. The
-/// workspace holds one panel of B, then `imageFloats` for planes with pads.
-struct GroupProduct {
-  const Gather &gather;
-  const float *weights;
-  int64_t k, first, last;
-  const float *source;
-  float *to;
-  int64_t planeSize;
-  float *workspace;
-  int64_t imageFloats;
-
-  void run() const {
-    int64_t columns = gather.gridSize();
-    if (columns == 0)
-      return;
-    if (k == 0)
-      for (int64_t j = 0; j < columns; j += kTileCols)
-        writeZeros(j, least(kTileCols, columns - j));
-    ShiftedImage s;
-    // A short sum does not repay cutting idle columns out of its tiles.
-    bool shifted = k > 0 && shiftedImage(gather, s) && (k >= 64 || s.allUsed);
-    if (shifted && !s.inPlace)
-      shifted = channelsPerBlock(gather.taps()) * s.plane() + kTileCols <= imageFloats ||
-                fitsWhole(s);
-    for (int64_t k0 = 0; k0 < k; k0 += gemm::kBlockK) {
-      if (shifted)
-        shiftedBlock(s, k0);
-      else
-        for (int64_t j = 0; j < columns; j += kTileCols)
-          panel(k0, j, least(kTileCols, columns - j));
-    }
-  }
-
-private:
-  /// All channels with pads fit, though there are fewer than 256 rows may touch.
-  bool fitsWhole(const ShiftedImage &s) const {
-    return k / gather.taps() * s.plane() + kTileCols <= imageFloats;
-  }
-
-  bool isContiguous() const {
-    return gather.axis[0].targetStep == 1 && gather.axis[1].targetStep == 1 &&
-           gather.axis[2].targetStep == 1;
-  }
-
-  /// Calls body(weights, rows, first plane) for the pieces of [first, last) within panels
-  /// of 12.
-  template <typename Body> void forEachPiece(int64_t k0, Body body) const {
-    for (int64_t r = first; r < last;) {
-      int64_t within = r % kTileRows, rows = least(kTileRows - within, last - r);
-      body(weights + (r - within) * k + k0 * kTileRows + within, rows,
-           to + (r - first) * planeSize);
-      r += rows;
-    }
-  }
-
-  void shiftedBlock(const ShiftedImage &s, int64_t k0) const {
-    int64_t kc = least(gemm::kBlockK, k - k0), taps = gather.taps(), channel = k0 / taps;
-    int64_t offsets[gemm::kBlockK];
-    shiftsOfRows(gather, s, k0 % taps, kc, offsets);
-    const float *image = source + channel * gather.sourceSize();
-    if (!s.inPlace) {
-      float *padded = workspace + gemm::kBlockK * kTileCols;
-      int64_t channels = (k0 + kc - 1) / taps - channel + 1;
-      copyWithPads(gather, s, image, channels, padded);
-      zeroFloats(padded + channels * s.plane(), kTileCols);
-      image = padded;
-    }
-    for (int64_t j = 0; j < s.columns; j += kTileCols)
-      shiftedPanel(s, k0, kc, image, offsets, j);
-  }
-
-  void shiftedPanel(const ShiftedImage &s, int64_t k0, int64_t kc, const float *image,
-                    const int64_t *offsets, int64_t j) const {
-    int64_t width = least(kTileCols, s.columns - j);
-    // Where there is nothing to read behind the source, the last panel starts early and
-    // repeats columns.
-    int64_t early = s.inPlace ? kTileCols - width : 0;
-    if (s.allUsed && width == kTileCols && isContiguous())
-      return forEachPiece(k0, [&](const float *a, int64_t rows, float *plane) {
-        fullTileAt(rows, kc, a, image + j, offsets, plane + j, planeSize, k0 > 0);
-      });
-    Run runs[kTileCols];
-    int64_t count = cutUsedRuns(gather, s, j, width, runs);
-    alignas(64) float block[kTileRows * kTileCols];
-    forEachPiece(k0, [&](const float *a, int64_t rows, float *plane) {
-      fullTileAt(rows, kc, a, image + j - early, offsets, block, kTileCols, false);
-      storeRuns(rows, block + early, plane, runs, count, k0 > 0);
-    });
-  }
-
-  void panel(int64_t k0, int64_t j, int64_t width) const {
-    int64_t kc = least(gemm::kBlockK, k - k0);
-    Run runs[kTileCols];
-    int64_t count = cutRuns(gather, j, width, runs);
-    RowCursor row(gather, source, k0);
-    for (int64_t kk = 0; kk < kc; ++kk, row.next())
-      gatherRow(gather, row.plane, row.offset, runs, count, workspace + kk * kTileCols);
-    if (width < kTileCols) // idle columns of a tile should not be slow denormals
-      for (int64_t kk = 0; kk < kc; ++kk)
-        zeroFloats(workspace + kk * kTileCols + width, kTileCols - width);
-    if (isContiguous())
-      return forEachPiece(k0, [&](const float *a, int64_t rows, float *plane) {
-        tile(rows, width, kc, a, workspace, kTileCols, plane + j, planeSize, 1, k0 > 0);
-      });
-    alignas(64) float block[kTileRows * kTileCols];
-    forEachPiece(k0, [&](const float *a, int64_t rows, float *plane) {
-      tile(rows, kTileCols, kc, a, workspace, kTileCols, block, kTileCols, 1, false);
-      storeRuns(rows, block, plane, runs, count, k0 > 0);
-    });
-  }
-
-  void storeRuns(int64_t rows, const float *block, float *plane, const Run *runs,
-                 int64_t count, bool accumulate) const {
-    int64_t step = gather.axis[2].targetStep;
-    for (int64_t i = 0; i < rows; ++i, plane += planeSize, block += kTileCols)
-      for (const Run *r = runs; r != runs + count; ++r) {
-        float *__restrict to = plane + r->target;
-        const float *__restrict from = block + r->at;
-        if (step == 1 && !accumulate)
-          copyFloats(from, to, r->count);
-        else if (step == 1)
-          for (int64_t j = 0; j < r->count; ++j)
-            to[j] += from[j];
-        else
-          for (int64_t j = 0; j < r->count; ++j)
-            to[j * step] = accumulate ? to[j * step] + from[j] : from[j];
-      }
-  }
-
-  void writeZeros(int64_t j, int64_t width) const {
-    Run runs[kTileCols];
-    int64_t count = cutRuns(gather, j, width, runs);
-    for (int64_t r = first; r < last; ++r)
-      for (const Run *run = runs; run != runs + count; ++run)
-        for (int64_t i = 0; i < run->count; ++i)
-          to[(r - first) * planeSize + run->target + i * gather.axis[2].targetStep] = 0;
-  }
-};
 
 /// Calls body(rest) for every class of positions of the input gradient, or only for those
 /// that any kernel position reaches.
@@ -186,18 +45,52 @@ SLUICE_INLINE void forEachGroup(int64_t channel, int64_t end, int64_t perGroup,
   }
 }
 
+/// Operands and workspace of one launch. Sums of a result of 16 bits come first in the
+/// workspace.
+struct Buffers {
+  Operand source;
+  const float *weights;
+  Result result;
+  float *sums, *workspace;
+  int64_t sumFloats, imageFloats;
+
+  Buffers(const ConvParams &p, void *const *buffers, int64_t sumFloats,
+          int64_t imageFloats)
+      : source{buffers[0], p.sourceType}, weights(static_cast<float *>(buffers[1])),
+        result{buffers[2], p.resultType}, sums(static_cast<float *>(buffers[3])),
+        workspace(sums + sumFloats), sumFloats(sumFloats), imageFloats(imageFloats) {}
+};
+
+/// Channels [first, last) of a group: `weights` floats into the packed ones, the group's
+/// source and the result's planes at those elements.
+struct Part {
+  int64_t weights, k, first, last, source, result;
+};
+
+void runPart(const Buffers &b, const Gather &gather, int64_t planeSize,
+             const Part &part) {
+  byFormat(b.source.type, [&]<typename S>(S) {
+    GroupProduct<S> product{&gather,     b.weights + part.weights,
+                            part.k,      part.first,
+                            part.last,   b.source.at(part.source).template as<S>(),
+                            b.sums,      planeSize,
+                            b.workspace, b.imageFloats};
+    Result to = b.result.at(part.result);
+    if (to.type != format::kF32)
+      return runRounded(product, gather, to, planeSize, b.sumFloats);
+    product.to = to.as<F32>();
+    product.run();
+  });
+}
+
 } // namespace
 
 void convForward(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
                  int64_t) {
   auto p = readParams<ConvParams>(params);
   const ConvGeometry &g = p.g;
-  auto *x = static_cast<const float *>(buffers[0]),
-       *w = static_cast<const float *>(buffers[1]);
-  auto *y = static_cast<float *>(buffers[2]),
-       *workspace = static_cast<float *>(buffers[3]);
+  Buffers b(p, buffers, convSumFloats(p, /*inputGrad=*/false), convForwardImageFloats(g));
   Gather gather = forwardGather(g);
-  int64_t imageFloats = convForwardImageFloats(g);
   int64_t cg = g.c / g.groups, mg = g.m / g.groups, k = cg * volume(g.kernel);
   int64_t inSize = volume(g.in), outSize = volume(g.out), blocks = g.m / p.unitChannels;
   if (outSize == 0)
@@ -207,17 +100,10 @@ void convForward(void *const *buffers, const int64_t *params, int64_t begin, int
     int64_t image = u / blocks, channel = u % blocks * p.unitChannels;
     forEachGroup(channel, channel + p.unitChannels, mg,
                  [&](int64_t group, int64_t first, int64_t last, int64_t target) {
-                   GroupProduct{gather,
-                                w + group * packedGroup,
-                                k,
-                                first,
-                                last,
-                                x + (image * g.c + group * cg) * inSize,
-                                y + (image * g.m + target) * outSize,
-                                outSize,
-                                workspace,
-                                imageFloats}
-                       .run();
+                   runPart(b, gather, outSize,
+                           {group * packedGroup, k, first, last,
+                            (image * g.c + group * cg) * inSize,
+                            (image * g.m + target) * outSize});
                  });
   }
 }
@@ -226,15 +112,12 @@ void convInputGrad(void *const *buffers, const int64_t *params, int64_t begin,
                    int64_t end, int64_t) {
   auto p = readParams<ConvParams>(params);
   const ConvGeometry &g = p.g;
-  auto *dy = static_cast<const float *>(buffers[0]),
-       *w = static_cast<const float *>(buffers[1]);
-  auto *dx = static_cast<float *>(buffers[2]),
-       *workspace = static_cast<float *>(buffers[3]);
+  Buffers b(p, buffers, convSumFloats(p, /*inputGrad=*/true),
+            convInputGradImageFloats(g));
   int64_t cg = g.c / g.groups, mg = g.m / g.groups;
   int64_t inSize = volume(g.in), outSize = volume(g.out), blocks = g.c / p.unitChannels;
   if (inSize == 0)
     return;
-  int64_t imageFloats = convInputGradImageFloats(g);
   int64_t padded = ceilDiv(cg, kTileRows) * kTileRows;
   for (int64_t u = begin; u < end; ++u) {
     int64_t image = u / blocks, channel = u % blocks * p.unitChannels;
@@ -243,18 +126,11 @@ void convInputGrad(void *const *buffers, const int64_t *params, int64_t begin,
       Gather gather = inputGradGather(g, rest);
       forEachGroup(channel, channel + p.unitChannels, cg,
                    [&](int64_t group, int64_t first, int64_t last, int64_t target) {
-                     GroupProduct{gather,
-                                  w + (group * volume(g.kernel) + tapsBefore) * padded *
-                                          mg,
-                                  mg * gather.taps(),
-                                  first,
-                                  last,
-                                  dy + (image * g.m + group * mg) * outSize,
-                                  dx + (image * g.c + target) * inSize,
-                                  inSize,
-                                  workspace,
-                                  imageFloats}
-                         .run();
+                     runPart(b, gather, inSize,
+                             {(group * volume(g.kernel) + tapsBefore) * padded * mg,
+                              mg * gather.taps(), first, last,
+                              (image * g.m + group * mg) * outSize,
+                              (image * g.c + target) * inSize});
                    });
       tapsBefore += gather.taps();
     });
@@ -271,18 +147,17 @@ void convPackWeights(void *const *buffers, const int64_t *params, int64_t begin,
     return;
   for (int64_t u = begin; u < end; ++u) {
     int64_t group = u / panels, r = u % panels * kTileRows;
-    packPanel<kTileRows>(static_cast<const float *>(buffers[0]) + (group * mg + r) * k, k,
-                         1, least(kTileRows, mg - r), k,
-                         static_cast<float *>(buffers[1]) + u * k * kTileRows);
+    Operand w{buffers[0], p.wType};
+    packPanelOf<kTileRows>(w.at((group * mg + r) * k), k, 1, least(kTileRows, mg - r), k,
+                           static_cast<float *>(buffers[1]) + u * k * kTileRows);
   }
 }
 
 /// packed[group][class][panel of c][m, tap of the class][12].
-void convPackWeightsForGrad(void *const *buffers, const int64_t *params, int64_t begin,
-                            int64_t end, int64_t) {
-  auto p = readParams<ConvPackParams>(params);
-  const ConvGeometry &g = p.g;
-  auto *w = static_cast<const float *>(buffers[0]);
+template <typename S>
+static void packForGrad(const ConvGeometry &g, void *const *buffers, int64_t begin,
+                        int64_t end) {
+  auto *w = static_cast<const typename S::Element *>(buffers[0]);
   auto *packed = static_cast<float *>(buffers[1]);
   int64_t cg = g.c / g.groups, mg = g.m / g.groups, kernel = volume(g.kernel);
   int64_t panels = ceilDiv(cg, kTileRows);
@@ -305,14 +180,20 @@ void convPackWeightsForGrad(void *const *buffers, const int64_t *params, int64_t
                         a[1].kernelFirst + t1 * a[1].kernelStep) *
                            g.kernel[2] +
                        a[2].kernelFirst + t2 * a[2].kernelStep;
-          const float *from = w + ((group * mg + m) * cg + c) * kernel + at;
+          auto *from = w + ((group * mg + m) * cg + c) * kernel + at;
           for (int64_t i = 0; i < rows; ++i)
-            to[i] = from[i * kernel];
+            to[i] = S::load1(from + i * kernel);
           zeroFloats(to + rows, kTileRows - rows);
         }
       tapsBefore += taps;
     });
   }
+}
+
+void convPackWeightsForGrad(void *const *buffers, const int64_t *params, int64_t begin,
+                            int64_t end, int64_t) {
+  auto p = readParams<ConvPackParams>(params);
+  byFormat(p.wType, [&]<typename S>(S) { packForGrad<S>(p.g, buffers, begin, end); });
 }
 
 } // namespace sluice::SLUICE_LEVEL

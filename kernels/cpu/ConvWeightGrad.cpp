@@ -12,10 +12,11 @@ SLUICE_INLINE int64_t volume(const int64_t (&d)[3]) { return d[0] * d[1] * d[2];
 
 /// Rows [row, row + rows) and columns [col, col + cols) of dw of one group, summed over
 /// one slice of images.
-struct Unit {
+template <typename S> struct Unit {
   const ConvGeometry &g;
   const Gather &gather;
-  const float *x, *dy; ///< first channel of the group, first image of the slice
+  const typename S::Element *x; ///< first channel of the group, first image of the slice
+  Operand dy;                   ///< the same
   int64_t images;
   int64_t outSize, inSize;
   int64_t row, rows, col, cols;
@@ -40,9 +41,9 @@ struct Unit {
 
 /// A product of packed outputs and gathered inputs, for images too large to keep with
 /// pads.
-class GatheredProduct {
+template <typename S> class GatheredProduct {
 public:
-  explicit GatheredProduct(const Unit &u)
+  explicit GatheredProduct(const Unit<S> &u)
       : u(u), packedB(u.workspace), gathered(packedB + gemm::kBlockK * kTileCols),
         packedA(gathered + gemm::kBlockK * kTileCols) {}
 
@@ -63,11 +64,11 @@ public:
 private:
   void packOutputs(int64_t q, int64_t kc) const {
     u.forEachImage(q, kc, [&](int64_t image, int64_t o, int64_t count, int64_t at) {
-      const float *from = u.dy + (image * u.g.m + u.row) * u.outSize + o;
+      Operand from = u.dy.at((image * u.g.m + u.row) * u.outSize + o);
       for (int64_t i = 0; i < u.rows; i += kTileRows)
-        packPanel<kTileRows>(from + i * u.outSize, u.outSize, 1,
-                             least(kTileRows, u.rows - i), count,
-                             packedA + i * kc + at * kTileRows);
+        packPanelOf<kTileRows>(from.at(i * u.outSize), u.outSize, 1,
+                               least(kTileRows, u.rows - i), count,
+                               packedA + i * kc + at * kTileRows);
     });
   }
 
@@ -75,22 +76,22 @@ private:
     Run runs[gemm::kBlockK];
     u.forEachImage(q, kc, [&](int64_t image, int64_t o, int64_t count, int64_t at) {
       int64_t n = cutRuns(u.gather, o, count, runs);
-      RowCursor cursor(u.gather, u.x + image * u.g.c * u.inSize, first);
+      RowCursor<S> cursor(u.gather, u.x + image * u.g.c * u.inSize, first);
       for (int64_t j = 0; j < width; ++j, cursor.next())
-        gatherRow(u.gather, cursor.plane, cursor.offset, runs, n,
-                  gathered + j * gemm::kBlockK + at);
+        gatherRow<S>(u.gather, cursor.plane, cursor.offset, runs, n,
+                     gathered + j * gemm::kBlockK + at);
     });
     packPanel<kTileCols>(gathered, gemm::kBlockK, 1, width, kc, packedB);
   }
 
-  const Unit &u;
+  const Unit<S> &u;
   float *packedB, *gathered, *packedA;
 };
 
 /// dw transposed, [cols][rows], from x in place and dy transposed.
-class ShiftedProduct {
+template <typename S> class ShiftedProduct {
 public:
-  ShiftedProduct(const Unit &u, const ShiftedImage &s)
+  ShiftedProduct(const Unit<S> &u, const ShiftedImage &s)
       : u(u), s(s), firstChannel(u.col / u.gather.taps()),
         channels((u.col + u.cols - 1) / u.gather.taps() + 1 - firstChannel),
         width(ceilDiv(u.rows, kTileCols) * kTileCols), sums(u.workspace),
@@ -102,7 +103,7 @@ public:
     for (int64_t q = 0, ready = 0; q < u.positions(); q += gemm::kBlockK) {
       int64_t kc = least(gemm::kBlockK, u.positions() - q);
       for (int64_t last = (q + kc - 1) / u.outSize; !s.inPlace && ready <= last; ++ready)
-        copyWithPads(u.gather, s, channelsOf(ready), channels, padded + slot(ready));
+        copyWithPads<S>(u.gather, s, channelsOf(ready), channels, padded + slot(ready));
       transposeOutputs(q, kc);
       Segment segments[gemm::kBlockK];
       int64_t count = cutSegments(q, kc, segments);
@@ -118,7 +119,7 @@ public:
   static constexpr int64_t kMaxCols = 256;
 
 private:
-  const float *channelsOf(int64_t image) const {
+  const typename S::Element *channelsOf(int64_t image) const {
     return u.x + (image * u.g.c + firstChannel) * u.inSize;
   }
   /// Where an image with pads stands among as many as a block may touch.
@@ -132,11 +133,11 @@ private:
   /// outputs[panel of 32 channels][position][32].
   void transposeOutputs(int64_t q, int64_t kc) const {
     u.forEachImage(q, kc, [&](int64_t image, int64_t o, int64_t count, int64_t at) {
-      const float *from = u.dy + (image * u.g.m + u.row) * u.outSize + o;
+      Operand from = u.dy.at((image * u.g.m + u.row) * u.outSize + o);
       for (int64_t i = 0; i < u.rows; i += kTileCols)
-        packPanel<kTileCols>(from + i * u.outSize, u.outSize, 1,
-                             least(kTileCols, u.rows - i), count,
-                             outputs + i * gemm::kBlockK + at * kTileCols);
+        packPanelOf<kTileCols>(from.at(i * u.outSize), u.outSize, 1,
+                               least(kTileCols, u.rows - i), count,
+                               outputs + i * gemm::kBlockK + at * kTileCols);
     });
   }
 
@@ -155,39 +156,39 @@ private:
 
   void block(int64_t i, int64_t j, const int64_t *shifts, const Segment *segments,
              int64_t count, bool accumulate) const {
-    const float *x = s.inPlace ? u.x : padded, *dy = outputs + i * gemm::kBlockK;
+    const float *x = padded, *dy = outputs + i * gemm::kBlockK;
+    if constexpr (S::kFormat == format::kF32)
+      x = s.inPlace ? u.x : padded;
     for (int64_t c = 0; c < kTileCols; c += kRegisterCols)
       kGradTiles[least(kGradRows, u.cols - j)](x, shifts, u.g.stride[2], segments, count,
                                                dy + c, sums + j * width + i + c, width,
                                                accumulate);
   }
 
-  const Unit &u;
+  const Unit<S> &u;
   const ShiftedImage &s;
   int64_t firstChannel, channels, width;
   float *sums, *outputs, *padded;
 };
 
-void runUnit(const Unit &u) {
+template <typename S> void runUnit(const Unit<S> &u) {
   if (u.positions() == 0 || u.cols == 0) {
     for (int64_t i = 0; i < u.rows; ++i)
       zeroFloats(u.dw + (u.row + i) * u.dwRow + u.col, u.cols);
     return;
   }
   if (!u.shifted)
-    return GatheredProduct(u).run();
-  ShiftedImage s = paddedImage(u.g);
-  ShiftedProduct(u, s).run();
+    return GatheredProduct<S>(u).run();
+  ShiftedImage s = paddedImage(u.g, S::kFormat == format::kF32);
+  ShiftedProduct<S>(u, s).run();
 }
 
-} // namespace
-
-void convWeightGrad(void *const *buffers, const int64_t *params, int64_t begin,
-                    int64_t end, int64_t) {
-  auto p = readParams<ConvWeightGradParams>(params);
+template <typename S>
+void runUnits(const ConvWeightGradParams &p, void *const *buffers, int64_t begin,
+              int64_t end) {
   const ConvGeometry &g = p.g;
-  auto *x = static_cast<const float *>(buffers[0]),
-       *dy = static_cast<const float *>(buffers[1]);
+  auto *x = static_cast<const typename S::Element *>(buffers[0]);
+  Operand dy{buffers[1], p.dyType};
   auto *partial = static_cast<float *>(buffers[2]),
        *workspace = static_cast<float *>(buffers[3]);
   Gather gather = forwardGather(g);
@@ -200,12 +201,20 @@ void convWeightGrad(void *const *buffers, const int64_t *params, int64_t begin,
             row = u / colBlocks % rowBlocks * p.unitRows;
     int64_t group = u / colBlocks / rowBlocks % g.groups;
     int64_t slice = u / colBlocks / rowBlocks / g.groups, image = slice * p.sliceImages;
-    runUnit({g, gather, x + (image * g.c + group * cg) * inSize,
-             dy + (image * g.m + group * mg) * outSize, least(p.sliceImages, g.n - image),
-             outSize, inSize, row, least(p.unitRows, mg - row), col,
-             least(p.unitCols, cols - col), partial + (slice * g.m + group * mg) * cols,
-             cols, workspace, shifted});
+    runUnit<S>({g, gather, x + (image * g.c + group * cg) * inSize,
+                dy.at((image * g.m + group * mg) * outSize),
+                least(p.sliceImages, g.n - image), outSize, inSize, row,
+                least(p.unitRows, mg - row), col, least(p.unitCols, cols - col),
+                partial + (slice * g.m + group * mg) * cols, cols, workspace, shifted});
   }
+}
+
+} // namespace
+
+void convWeightGrad(void *const *buffers, const int64_t *params, int64_t begin,
+                    int64_t end, int64_t) {
+  auto p = readParams<ConvWeightGradParams>(params);
+  byFormat(p.xType, [&]<typename S>(S) { runUnits<S>(p, buffers, begin, end); });
 }
 
 } // namespace sluice::SLUICE_LEVEL

@@ -2,6 +2,7 @@
 // tiles empty.
 
 #include "kernels/ConvParams.h"
+#include "kernels/cpu/Half.h"
 #include "kernels/cpu/Kernels.h"
 #include "kernels/cpu/Window.h"
 
@@ -32,136 +33,202 @@ constexpr int64_t kSlide = 4 * kLanes;
 
 /// y = sums over channels j < count (x planes `xPlane` apart) and kernel positions k of
 /// weightOf(j, k) * x.
-template <typename WeightOf>
-SLUICE_INLINE void slide(const ConvGeometry &g, const Block &b, const float *x,
-                         int64_t xPlane, int64_t count, WeightOf weightOf, float *y) {
+template <typename S, typename WeightOf>
+SLUICE_INLINE void slide(const ConvGeometry &g, const Block &b,
+                         const typename S::Element *x, int64_t xPlane, int64_t count,
+                         WeightOf weightOf, const Result &y) {
   Vec sums[4] = {zero(), zero(), zero(), zero()};
   for (int64_t j = 0; j < count; ++j)
     forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
-      const float *from = x + j * xPlane + start;
+      auto *from = x + j * xPlane + start;
       Vec weight = splat(weightOf(j, k));
 #pragma GCC unroll 4
       for (int64_t v = 0; v < 4; ++v)
         if (v * kLanes < b.count) {
-          Mask m = lanes(inside.low - v * kLanes, inside.high - v * kLanes);
-          sums[v] = fma(weight, load(from + v * kLanes, m), sums[v], m);
+          int64_t low = inside.low - v * kLanes, high = inside.high - v * kLanes;
+          sums[v] = fma(weight, loadLanes<S>(from + v * kLanes, low, high), sums[v],
+                        lanes(low, high));
         }
     });
+  if (y.type == format::kF32) {
+#pragma GCC unroll 4
+    for (int64_t v = 0; v < 4; ++v)
+      if (v * kLanes < b.count)
+        store(y.as<F32>() + v * kLanes, sums[v], lanes(0, b.count - v * kLanes));
+    return;
+  }
+  alignas(64) float block[kSlide];
 #pragma GCC unroll 4
   for (int64_t v = 0; v < 4; ++v)
-    if (v * kLanes < b.count)
-      store(y + v * kLanes, sums[v], lanes(0, b.count - v * kLanes));
+    store(block + v * kLanes, sums[v]);
+  storeFloats(block, y, b.count);
 }
 
 /// sums[i % 16] = fma(x[i * stride], dy[i], sums[i % 16]) for i inside, in order.
-SLUICE_INLINE void addLanes(const float *x, int64_t stride, const float *dy, Range inside,
-                            float *sums) {
+template <typename S, typename D>
+SLUICE_INLINE void addLanes(const typename S::Element *x, int64_t stride,
+                            const typename D::Element *dy, Range inside, float *sums) {
   if (stride == 1) {
     for (int64_t i = inside.low / kLanes * kLanes; i < inside.high; i += kLanes) {
-      Mask m = lanes(inside.low - i, inside.high - i);
+      int64_t low = inside.low - i, high = inside.high - i;
       float *to = sums + i % 16;
-      store(to, fma(load(x + i, m), load(dy + i, m), load(to), m));
+      store(to, fma(loadLanes<S>(x + i, low, high), loadLanes<D>(dy + i, low, high),
+                    load(to), lanes(low, high)));
     }
     return;
   }
   for (int64_t i = inside.low; i < inside.high; ++i)
-    sums[i % 16] = __builtin_fmaf(x[i * stride], dy[i], sums[i % 16]);
+    sums[i % 16] =
+        __builtin_fmaf(S::load1(x + i * stride), D::load1(dy + i), sums[i % 16]);
+}
+
+/// One plane of y.
+template <typename S>
+void forwardPlane(const ConvGeometry &g, const typename S::Element *x, const Operand &w,
+                  const Result &y) {
+  if (g.stride[2] == 1)
+    return forEachBlock<kSlide>(g, [&](const Block &b) {
+      slide<S>(
+          g, b, x, 0, 1, [&](int64_t, int64_t k) { return elementOf(w, k); },
+          y.at(b.index));
+    });
+  forEachBlock(g, [&](const Block &b) {
+    alignas(64) float sums[kWindowBlock] = {};
+    forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
+      float weight = elementOf(w, k);
+      for (int64_t i = inside.low; i < inside.high; ++i)
+        sums[i] = __builtin_fmaf(weight, S::load1(x + start + i * g.stride[2]), sums[i]);
+    });
+    storeFloats(sums, y.at(b.index), b.count);
+  });
+}
+
+/// One plane of dx by a window over dy.
+template <typename S>
+void inputGradBySliding(const ConvGeometry &g, const typename S::Element *dy,
+                        const Operand &w, const Result &dx) {
+  int64_t taps = volume(g.kernel);
+  ConvGeometry back = mirrored(g);
+  forEachBlock<kSlide>(back, [&](const Block &b) {
+    // Positions of `back` count from the last of g.
+    slide<S>(
+        back, b, dy, volume(g.out), g.m / g.c,
+        [&](int64_t j, int64_t k) { return elementOf(w, j * taps + taps - 1 - k); },
+        dx.at(b.index));
+  });
+}
+
+/// One plane of dx, where each output adds its share.
+template <typename S>
+void inputGradByScattering(const ConvGeometry &g, const typename S::Element *dy,
+                           const Operand &w, float *dx) {
+  int64_t outSize = volume(g.out), inSize = volume(g.in), taps = volume(g.kernel);
+  for (int64_t i = 0; i < inSize; ++i)
+    dx[i] = 0;
+  for (int64_t j = 0; j < g.m / g.c; ++j)
+    forEachBlock(g, [&](const Block &b) {
+      forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
+        auto *from = dy + j * outSize + b.index;
+        float *to = dx + start, weight = elementOf(w, j * taps + k);
+        for (int64_t i = inside.low; i < inside.high; ++i)
+          to[i * g.stride[2]] =
+              __builtin_fmaf(weight, S::load1(from + i), to[i * g.stride[2]]);
+      });
+    });
+}
+
+/// Kernel positions [first, last), at most 16, of channel m of dw.
+template <typename S, typename D>
+void weightGradPositions(const ConvGeometry &g, const typename S::Element *x,
+                         const typename D::Element *dy, int64_t m, int64_t first,
+                         int64_t last, const Result &dw) {
+  int64_t outSize = volume(g.out), inSize = volume(g.in);
+  alignas(64) float sums[16][16] = {};
+  for (int64_t n = 0; n < g.n && outSize > 0; ++n) {
+    auto *xPlane = x + (n * g.c + m / (g.m / g.c)) * inSize;
+    auto *dyPlane = dy + (n * g.m + m) * outSize;
+    forEachBlock(g, [&](const Block &b) {
+      // Blocks start at multiples of 16.
+      forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
+        if (k >= first && k < last)
+          addLanes<S, D>(xPlane + start, g.stride[2], dyPlane + b.index, inside,
+                         sums[k - first]);
+      });
+    });
+  }
+  for (int64_t k = first; k < last; ++k) {
+    float *lane = sums[k - first];
+    for (int64_t half = 8; half; half /= 2)
+      for (int64_t i = 0; i < half; ++i)
+        lane[i] += lane[i + half];
+    storeFloats(lane, dw.at(k), 1);
+  }
 }
 
 } // namespace
 
 void depthwiseForward(void *const *buffers, const int64_t *params, int64_t begin,
                       int64_t end, int64_t) {
-  auto g = readParams<DepthwiseParams>(params).g;
+  auto p = readParams<DepthwiseParams>(params);
+  const ConvGeometry &g = p.g;
   int64_t outSize = volume(g.out), inSize = volume(g.in), taps = volume(g.kernel);
   if (outSize == 0)
     return;
-  for (int64_t u = begin; u < end; ++u) {
-    int64_t m = u % g.m, c = m / (g.m / g.c);
-    auto *x = static_cast<const float *>(buffers[0]) + (u / g.m * g.c + c) * inSize;
-    auto *w = static_cast<const float *>(buffers[1]) + m * taps;
-    auto *y = static_cast<float *>(buffers[2]) + u * outSize;
-    if (g.stride[2] == 1)
-      forEachBlock<kSlide>(g, [&](const Block &b) {
-        slide(g, b, x, 0, 1, [&](int64_t, int64_t k) { return w[k]; }, y + b.index);
-      });
-    else
-      forEachBlock(g, [&](const Block &b) {
-        alignas(64) float sums[kWindowBlock] = {};
-        forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
-          for (int64_t i = inside.low; i < inside.high; ++i)
-            sums[i] = __builtin_fmaf(w[k], x[start + i * g.stride[2]], sums[i]);
-        });
-        std::memcpy(y + b.index, sums, b.count * sizeof(float));
-      });
-  }
+  Operand w{buffers[1], p.wType};
+  Result y{buffers[2], p.resultType};
+  byFormat(p.sourceType, [&]<typename S>(S) {
+    auto *x = static_cast<const typename S::Element *>(buffers[0]);
+    for (int64_t u = begin; u < end; ++u) {
+      int64_t m = u % g.m, c = m / (g.m / g.c);
+      forwardPlane<S>(g, x + (u / g.m * g.c + c) * inSize, w.at(m * taps),
+                      y.at(u * outSize));
+    }
+  });
 }
 
 void depthwiseInputGrad(void *const *buffers, const int64_t *params, int64_t begin,
                         int64_t end, int64_t) {
-  auto g = readParams<DepthwiseParams>(params).g;
+  auto p = readParams<DepthwiseParams>(params);
+  const ConvGeometry &g = p.g;
   int64_t outSize = volume(g.out), inSize = volume(g.in), taps = volume(g.kernel);
   int64_t per = g.m / g.c;
   if (inSize == 0)
     return;
-  bool slides = slidesOverOutputs(g);
-  ConvGeometry back = mirrored(g);
-  for (int64_t u = begin; u < end; ++u) {
-    auto *dx = static_cast<float *>(buffers[2]) + u * inSize;
-    auto *dy = static_cast<const float *>(buffers[0]) +
-               (u / g.c * g.m + u % g.c * per) * outSize;
-    auto *w = static_cast<const float *>(buffers[1]) + u % g.c * per * taps;
-    if (slides) {
-      forEachBlock<kSlide>(back, [&](const Block &b) {
-        // Positions of `back` count from the last of g.
-        slide(
-            back, b, dy, outSize, per,
-            [&](int64_t j, int64_t k) { return w[j * taps + taps - 1 - k]; },
-            dx + b.index);
-      });
-      continue;
+  bool slides = slidesOverOutputs(g), rounds = p.resultType != format::kF32;
+  Operand weights{buffers[1], p.wType};
+  byFormat(p.sourceType, [&]<typename S>(S) {
+    for (int64_t u = begin; u < end; ++u) {
+      auto *dy = static_cast<const typename S::Element *>(buffers[0]) +
+                 (u / g.c * g.m + u % g.c * per) * outSize;
+      Operand w = weights.at(u % g.c * per * taps);
+      Result dx = Result{buffers[2], p.resultType}.at(u * inSize);
+      if (slides) {
+        inputGradBySliding<S>(g, dy, w, dx);
+        continue;
+      }
+      float *sums = rounds ? static_cast<float *>(buffers[3]) : dx.as<F32>();
+      inputGradByScattering<S>(g, dy, w, sums);
+      if (rounds)
+        storeFloats(sums, dx, inSize);
     }
-    for (int64_t i = 0; i < inSize; ++i)
-      dx[i] = 0;
-    for (int64_t j = 0; j < per; ++j)
-      forEachBlock(g, [&](const Block &b) {
-        forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
-          const float *from = dy + j * outSize + b.index;
-          float *to = dx + start, weight = w[j * taps + k];
-          for (int64_t i = inside.low; i < inside.high; ++i)
-            to[i * g.stride[2]] = __builtin_fmaf(weight, from[i], to[i * g.stride[2]]);
-        });
-      });
-  }
+  });
 }
 
 void depthwiseWeightGrad(void *const *buffers, const int64_t *params, int64_t begin,
                          int64_t end, int64_t) {
-  auto g = readParams<DepthwiseWeightGradParams>(params).g;
-  int64_t outSize = volume(g.out), inSize = volume(g.in), taps = volume(g.kernel);
-  for (int64_t m = begin; m < end; ++m)
-    for (int64_t first = 0; first < taps; first += 16) {
-      alignas(64) float sums[16][16] = {};
-      for (int64_t n = 0; n < g.n && outSize > 0; ++n) {
-        auto *x =
-            static_cast<const float *>(buffers[0]) + (n * g.c + m / (g.m / g.c)) * inSize;
-        auto *dy = static_cast<const float *>(buffers[1]) + (n * g.m + m) * outSize;
-        forEachBlock(g, [&](const Block &b) {
-          // Blocks start at multiples of 16.
-          forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
-            if (k >= first && k < first + 16)
-              addLanes(x + start, g.stride[2], dy + b.index, inside, sums[k - first]);
-          });
-        });
-      }
-      for (int64_t k = first; k < least(first + 16, taps); ++k) {
-        float *last = sums[k - first];
-        for (int64_t half = 8; half; half /= 2)
-          for (int64_t i = 0; i < half; ++i)
-            last[i] += last[i + half];
-        static_cast<float *>(buffers[2])[m * taps + k] = last[0];
-      }
-    }
+  auto p = readParams<DepthwiseWeightGradParams>(params);
+  int64_t taps = volume(p.g.kernel);
+  Result dw{buffers[2], p.dwType};
+  byFormat(p.xType, [&]<typename S>(S) {
+    byFormat(p.dyType, [&]<typename D>(D) {
+      for (int64_t m = begin; m < end; ++m)
+        for (int64_t first = 0; first < taps; first += 16)
+          weightGradPositions<S, D>(p.g,
+                                    static_cast<const typename S::Element *>(buffers[0]),
+                                    static_cast<const typename D::Element *>(buffers[1]),
+                                    m, first, least(first + 16, taps), dw.at(m * taps));
+    });
+  });
 }
 
 } // namespace sluice::SLUICE_LEVEL

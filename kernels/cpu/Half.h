@@ -93,6 +93,28 @@ struct F16 {
   }
 };
 
+/// Lanes [low, high) of a vector, the others 0; touches no other elements.
+template <typename S>
+SLUICE_INLINE Vec loadLanes(const typename S::Element *p, int64_t low, int64_t high) {
+  if constexpr (S::kFormat == format::kF32) {
+    return load(p, lanes(low, high));
+  } else {
+#if defined(__AVX512F__)
+    __m256i raw = _mm256_maskz_loadu_epi16(lanes(low, high), p);
+    if constexpr (S::kFormat == format::kF16)
+      return _mm512_cvtph_ps(raw);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(raw), 16));
+#else
+    if (low <= 0 && high >= kLanes)
+      return S::load8(p);
+    alignas(16) uint16_t copy[kLanes] = {};
+    for (int64_t i = low < 0 ? 0 : low; i < high && i < kLanes; ++i)
+      copy[i] = p[i];
+    return S::load8(copy);
+#endif
+  }
+}
+
 /// Calls `body` with what reads elements of `type`.
 template <typename Body> SLUICE_INLINE void byFormat(int64_t type, Body body) {
   switch (type) {
@@ -144,6 +166,13 @@ SLUICE_INLINE void widen(const typename S::Element *from, float *to, int64_t n) 
     to[i] = S::load1(from + i);
 }
 
+/// Element i of an operand.
+SLUICE_INLINE float elementOf(const Operand &from, int64_t i) {
+  float v = 0;
+  byFormat(from.type, [&]<typename S>(S) { v = S::load1(from.as<S>() + i); });
+  return v;
+}
+
 template <typename S>
 SLUICE_INLINE void narrow(const float *from, typename S::Element *to, int64_t n) {
   int64_t i = 0;
@@ -151,6 +180,11 @@ SLUICE_INLINE void narrow(const float *from, typename S::Element *to, int64_t n)
     S::store8(to + i, _mm256_loadu_ps(from + i));
   for (; i < n; ++i)
     S::store1(to + i, from[i]);
+}
+
+/// `n` floats into a result of any format.
+SLUICE_INLINE void storeFloats(const float *from, const Result &to, int64_t n) {
+  byFormat(to.type, [&]<typename S>(S) { narrow<S>(from, to.as<S>(), n); });
 }
 
 } // namespace sluice::SLUICE_LEVEL

@@ -98,27 +98,16 @@ static inline int64_t cutRuns(const Gather &g, int64_t first, int64_t count, Run
   return n;
 }
 
-SLUICE_INLINE void copyFloats(const float *from, float *to, int64_t n) {
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    _mm256_storeu_ps(to + i, _mm256_loadu_ps(from + i));
-  if (i + 4 <= n) {
-    _mm_storeu_ps(to + i, _mm_loadu_ps(from + i));
-    i += 4;
-  }
-  for (; i < n; ++i)
-    to[i] = from[i];
-}
-
 SLUICE_INLINE void zeroFloats(float *to, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     to[i] = 0;
 }
 
 /// One row of B over the columns of `runs`: the source plane shifted by a tap; 0 outside.
-static inline void gatherRow(const Gather &g, const float *plane,
-                             const int64_t (&offset)[3], const Run *runs, int64_t count,
-                             float *to) {
+template <typename S>
+static void gatherRow(const Gather &g, const typename S::Element *plane,
+                      const int64_t (&offset)[3], const Run *runs, int64_t count,
+                      float *to) {
   const Axis &a2 = g.axis[2];
   for (const Run *r = runs; r != runs + count; ++r) {
     int64_t s0 = r->source[0] + offset[0], s1 = r->source[1] + offset[1];
@@ -134,25 +123,26 @@ static inline void gatherRow(const Gather &g, const float *plane,
     int64_t high = left <= 0 ? 0 : step == 1 ? left : ceilDiv(left, step);
     high = least(high, r->count);
     low = least(low, high);
-    const float *from = plane + (s0 * g.axis[1].source + s1) * a2.source;
+    auto *from = plane + (s0 * g.axis[1].source + s1) * a2.source;
     zeroFloats(row, low);
     if (step == 1)
-      copyFloats(from + (s2 + low), row + low, high - low);
+      widen<S>(from + (s2 + low), row + low, high - low);
     else
       for (int64_t i = low; i < high; ++i)
-        row[i] = from[s2 + i * step];
+        row[i] = S::load1(from + s2 + i * step);
     zeroFloats(row + high, r->count - high);
   }
 }
 
 /// Walks rows (channel, tap) of B from `row` on.
-struct RowCursor {
+template <typename S> struct RowCursor {
+  using Element = typename S::Element;
   const Gather &g;
-  const float *plane; ///< of the current channel
+  const Element *plane; ///< of the current channel
   int64_t tap[3];
   int64_t offset[3];
 
-  RowCursor(const Gather &g, const float *source, int64_t row) : g(g) {
+  RowCursor(const Gather &g, const Element *source, int64_t row) : g(g) {
     int64_t t = row % g.taps();
     plane = source + row / g.taps() * g.sourceSize();
     tap[2] = t % g.axis[2].taps;

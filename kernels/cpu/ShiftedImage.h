@@ -24,9 +24,10 @@ SLUICE_INLINE int64_t channelsPerBlock(int64_t taps) {
   return (gemm::kBlockK - 2 + taps) / taps + 1;
 }
 
-/// False when results do not step through the source one by one.
-static inline bool shiftedImage(const Gather &g, ShiftedImage &s) {
-  s.inPlace = true;
+/// False when results do not step through the source one by one. Only a source of f32
+/// can be read in place.
+static inline bool shiftedImage(const Gather &g, bool isF32, ShiftedImage &s) {
+  s.inPlace = isF32;
   for (int d = 0; d < 3; ++d) {
     const Axis &a = g.axis[d];
     if (a.step != 1)
@@ -51,8 +52,9 @@ static inline bool shiftedImage(const Gather &g, ShiftedImage &s) {
 }
 
 /// Copies `channels` planes into planes with pads.
-static inline void copyWithPads(const Gather &g, const ShiftedImage &s,
-                                const float *source, int64_t channels, float *to) {
+template <typename S>
+static void copyWithPads(const Gather &g, const ShiftedImage &s,
+                         const typename S::Element *source, int64_t channels, float *to) {
   const Axis &a2 = g.axis[2];
   int64_t first = most(0, s.low[2]), end = least(s.size[2], a2.source + s.low[2]);
   first = least(first, s.size[2]);
@@ -65,9 +67,9 @@ static inline void copyWithPads(const Gather &g, const ShiftedImage &s,
           zeroFloats(to, s.size[2]);
           continue;
         }
-        const float *row = source + (s0 * g.axis[1].source + s1) * a2.source;
+        auto *row = source + (s0 * g.axis[1].source + s1) * a2.source;
         zeroFloats(to, first);
-        copyFloats(row + first - s.low[2], to + first, end - first);
+        widen<S>(row + first - s.low[2], to + first, end - first);
         zeroFloats(to + end, s.size[2] - end);
       }
 }

@@ -58,10 +58,10 @@ constexpr GradTile kGradTiles[] = {nullptr,     gradTile<1>, gradTile<2>, gradTi
                                    gradTile<4>, gradTile<5>, gradTile<6>};
 
 /// Plane size with pads such that every position of the kernel reads inside, for any
-/// stride.
-static inline ShiftedImage paddedImage(const ConvGeometry &g) {
+/// stride. Only x of f32 can be read in place.
+static inline ShiftedImage paddedImage(const ConvGeometry &g, bool isF32) {
   ShiftedImage s{};
-  s.inPlace = true;
+  s.inPlace = isF32;
   for (int d = 0; d < 3; ++d) {
     s.low[d] = g.pad[d];
     s.size[d] = (g.out[d] - 1) * g.stride[d] + (g.kernel[d] - 1) * g.dilation[d] + 1;
