@@ -244,6 +244,7 @@ private:
       entry->outputs.push_back(portOf(output));
       // The runtime then leaves out the rows a short batch was filled up with.
       entry->outputs.back()->batched = output->hasAttr("plan.batched");
+      addCrops(output, *entry->outputs.back());
     }
     for (plan::LaunchOp launch : launchesOf(program))
       entry->launches.push_back(launchOf(launch));
@@ -262,6 +263,23 @@ private:
       entry->buffers.push_back(std::move(info));
     }
     return entry;
+  }
+
+  static void addCrops(plan::OutputOp output, fbs::PortT &entry) {
+    auto crops = output->getAttrOfType<ArrayAttr>("plan.crops");
+    if (!crops)
+      return;
+    for (auto crop : crops.getAsRange<DenseI64ArrayAttr>()) {
+      ArrayRef<int64_t> values = crop.asArrayRef(); // as TrackSamples writes them
+      auto added = std::make_unique<fbs::CropT>();
+      added->input = static_cast<uint32_t>(values[0]);
+      added->input_dimension = static_cast<uint32_t>(values[1]);
+      added->dimension = static_cast<uint32_t>(values[2]);
+      added->stride = values[3];
+      added->size = values[4];
+      added->steps = values.drop_front(5).vec();
+      entry.crops.push_back(std::move(added));
+    }
   }
 
   /// Copies, and what the queues wait for.

@@ -145,6 +145,8 @@ private:
           TypeAttr::get(operand.get().getType()));
       if (Attribute batched = function.getResultAttr(i, "graph.batched"))
         output->setAttr("plan.batched", batched);
+      if (Attribute crops = function.getResultAttr(i, "graph.crops"))
+        output->setAttr("plan.crops", crops);
     }
     if (Attribute mixes = function->getAttr("graph.mixes"))
       builder.program->setAttr("plan.mixes", mixes);

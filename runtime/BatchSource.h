@@ -56,6 +56,13 @@ struct Batch {
   /// One per input, or none when the data has the bucket's shapes: where an input is
   /// smaller, the session fills it up. Dimension 0 of batched inputs is `count`.
   std::vector<std::span<const int64_t>> shapes;
+
+  // Of sources of files; none where others do not say it.
+  /// Which sample of the data each is.
+  std::span<const int64_t> samples = {};
+  /// By input: the shapes its samples had before the source has filled them up, one after
+  /// the other; empty where it has not.
+  std::vector<std::span<const int64_t>> given = {};
 };
 
 /// How many batches an epoch has.

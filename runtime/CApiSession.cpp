@@ -3,6 +3,8 @@
 #include "runtime/CApiHandles.h"
 #include "runtime/Checkpoint.h"
 
+#include <algorithm>
+
 using namespace sluice;
 
 static Status readOptions(const sluice_session_options &given, SessionOptions &options) {
@@ -147,6 +149,25 @@ sluice_status sluice_session_output(sluice_session *session, const char *name,
       return view.status();
     *data = view->data;
     *bytes = view->bytes;
+    return Status::success();
+  });
+}
+
+sluice_status sluice_session_output_shape(sluice_session *session, const char *name,
+                                          int64_t *shape, size_t capacity,
+                                          size_t *rank) {
+  return with(session, [&](Session &self) {
+    if (!name || !rank || (!shape && capacity > 0))
+      return Status::usage("argument 'name', 'shape' or 'rank' is null");
+    auto found = self.outputShape(name);
+    if (!found)
+      return found.status();
+    *rank = found->size();
+    if (found->size() > capacity)
+      return Status::usage("output '" + std::string(name) + "' has rank " +
+                           std::to_string(found->size()) + ", there is room for " +
+                           std::to_string(capacity));
+    std::copy(found->begin(), found->end(), shape);
     return Status::success();
   });
 }

@@ -1,5 +1,6 @@
 // Checks of programs: ports, launches, operands.
 
+#include "runtime/Crop.h"
 #include "runtime/PlanCheck.h"
 
 #include <algorithm>
@@ -64,6 +65,16 @@ Status ProgramChecker::checkPort(const fbs::Port &port, bool isInput) const {
     return broken(name + " has impossible bounds");
   if (port.fills() && !isFloat(type) && !(std::abs(port.fill()) <= 0x1p53))
     return broken(name + " is filled up with no integer");
+  if (isInput)
+    return Status::success();
+  if (!budget.take(3 * sizeOf(port.crops())))
+    return broken(name + " is shared");
+  for (uint32_t i = 0; i < sizeOf(port.crops()); ++i)
+    if (const auto *steps = port.crops()->Get(i)->steps();
+        !budget.take(sizeOf(steps)) || !isAligned(steps))
+      return broken(name + " is shared or unaligned");
+  if (std::string wrong = checkCrops(program, port); !wrong.empty())
+    return broken(name + " " + wrong);
   return Status::success();
 }
 

@@ -126,6 +126,8 @@ void Session::execute(LoadedProgram &loaded, int64_t valid) {
     options.aroundProgram(false);
   lastProgram = &loaded;
   lastValid = valid;
+  for (CroppedOutput &output : croppedOutputs)
+    output.isUsed = false;
 }
 
 void Session::update(LoadedProgram &loaded, StepResult &result) {
@@ -226,26 +228,8 @@ Status Session::infer(const Batch &batch) {
     return status;
   writeControls(batch.firstSample, batch.count);
   execute(**loaded, batch.count);
+  cropOutputs(**loaded, batch);
   return Status::success();
-}
-
-Result<OutputView> Session::output(std::string_view name) const {
-  if (!lastProgram)
-    return Status::usage("no program has run, or its last batch was refused");
-  const auto *outputs = lastProgram->program->outputs();
-  for (uint32_t i = 0; i < sizeOf(outputs); ++i) {
-    const fbs::Port *port = outputs->Get(i);
-    if (viewOf(port->name()) != name)
-      continue;
-    const uint8_t *base = arenas().of(port->space());
-    size_t bytes = port->size();
-    if (port->batched() && lastValid > 0)
-      bytes = bytes / static_cast<size_t>(lastProgram->batch) *
-              static_cast<size_t>(lastValid);
-    return OutputView{port, base + port->offset(), bytes};
-  }
-  return Status::usage("program '" + std::string(viewOf(lastProgram->program->name())) +
-                       "' has no output '" + std::string(name) + "'");
 }
 
 Result<double> Session::rate(std::string_view name) const {

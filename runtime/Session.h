@@ -86,6 +86,9 @@ public:
 
   /// Of the program that ran last.
   Result<OutputView> output(std::string_view name) const;
+  /// Its shape: without what a batch was filled up with by its count, and after `infer`
+  /// by its shapes.
+  Result<std::vector<int64_t>> outputShape(std::string_view name) const;
 
   /// Goes on with the programs of another rung of the memory ladder. The bits of what
   /// follows do not depend on it; outputs of the last program are gone. When its step
@@ -231,6 +234,8 @@ private:
   void writeControls(int64_t firstSample, int64_t valid);
   void writeGroupControls(const GroupControls &group) const;
   void execute(LoadedProgram &loaded, int64_t valid);
+  void cropOutputs(const LoadedProgram &loaded, const Batch &batch);
+  Result<uint32_t> findOutput(std::string_view name) const;
   Status closeRank();
   void update(LoadedProgram &loaded, StepResult &result);
   double rateOf(const GroupControls &controls) const;
@@ -251,6 +256,13 @@ private:
   const LoadedProgram *lastProgram = nullptr;
   int64_t lastValid = 0;
   uint32_t bucketOfLast = 0;
+  /// By output of the last program, where a part of it is left out. The room is kept.
+  struct CroppedOutput {
+    bool isUsed = false;
+    std::vector<int64_t> shape;
+    std::vector<uint8_t> data;
+  };
+  std::vector<CroppedOutput> croppedOutputs;
 };
 
 } // namespace sluice

@@ -110,6 +110,7 @@ Status setRange(const DataSpec &spec, Column &column) {
   if (!range)
     return spec.refuse(range.status().message);
   column.firstElement += range->first * column.stride;
+  column.firstSample = range->first;
   column.samples = range->second - range->first;
   return Status::success();
 }
@@ -187,15 +188,39 @@ Result<Column> makeWindowColumn(const DataSpec &spec, StoredArray array,
   return column;
 }
 
+bool Column::fits(int64_t sample) const {
+  if (!ragged)
+    return true;
+  int64_t length = lengthOf(sample), full = wantedShape(input)[0];
+  return length == full || (length < full && input.fill);
+}
+
+void Column::givenShape(int64_t sample, int64_t *out) const {
+  std::vector<int64_t> shape = smaller.empty() ? wantedShape(input) : smaller;
+  if (ragged)
+    shape[0] = lengthOf(sample);
+  std::copy(shape.begin(), shape.end(), out);
+}
+
 Status Column::read(int64_t sample, uint8_t *out) const {
-  if (smaller.empty())
+  if (!isFilled() || (ragged && lengthOf(sample) == wantedShape(input)[0]))
     return readStored(sample, elements, out);
-  std::vector<uint64_t> stored(static_cast<size_t>(stride)); // room for any type
+  std::vector<int64_t> wanted = wantedShape(input), found(wanted.size());
+  givenShape(sample, found.data());
+  int64_t count = product(found);
+  std::vector<uint64_t> stored(static_cast<size_t>(count)); // room for any type
   auto *bytes = reinterpret_cast<uint8_t *>(stored.data());
-  Status status = readStored(sample, stride, bytes);
+  Status status = readStored(sample, count, bytes);
   if (status.ok())
-    copyFilled(input.dtype, bytes, smaller, out, wantedShape(input), *input.fill);
+    copyFilled(input.dtype, bytes, found, out, wanted, *input.fill);
   return status;
+}
+
+/// The element a sample begins at.
+int64_t Column::beginOf(int64_t sample) const {
+  if (ragged)
+    return ragged->begins[static_cast<size_t>(firstSample + sample)];
+  return firstElement + (batched() ? sample * stride : 0);
 }
 
 /// The `count` elements of a sample as they are stored, converted.
@@ -205,7 +230,7 @@ Status Column::readStored(int64_t sample, int64_t count, uint8_t *out) const {
     channels = input.shape[1];
   int64_t inner = count / channels;
   size_t width = dtypeSize(array.dtype);
-  int64_t first = firstElement + (batched() ? sample * stride : 0);
+  int64_t first = beginOf(sample);
   for (int64_t c = 0; c < channels; ++c) {
     int64_t begin = first + (channelsLast ? c : c * inner);
     ElementSource source;

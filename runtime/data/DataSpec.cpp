@@ -14,10 +14,10 @@ struct Kind {
 
 const std::vector<Kind> &kinds() {
   static const std::vector<Kind> all = {
-      {"idx", {"range", "scale", "mean", "std", "layout"}},
-      {"npy", {"range", "scale", "mean", "std", "layout"}},
-      {"npz", {"range", "scale", "mean", "std", "layout"}},
-      {"safetensors", {"range", "scale", "mean", "std", "layout"}},
+      {"idx", {"range", "scale", "mean", "std", "layout", "lengths"}},
+      {"npy", {"range", "scale", "mean", "std", "layout", "lengths"}},
+      {"npz", {"range", "scale", "mean", "std", "layout", "lengths"}},
+      {"safetensors", {"range", "scale", "mean", "std", "layout", "lengths"}},
       {"csv",
        {"range", "scale", "mean", "std", "layout", "columns", "target", "header",
         "delimiter", "standardize"}},

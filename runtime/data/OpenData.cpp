@@ -40,14 +40,40 @@ private:
       return openCsv(spec);
     if (spec.kind == "text" || spec.kind == "tokens")
       return openWindows(spec);
-    auto array = spec.kind == "idx"   ? readIdx(spec.file)
-                 : spec.kind == "npy" ? readNpy(spec.file)
-                 : spec.kind == "npz" ? readNpz(spec.file, spec.member)
-                                      : readSafetensorsMember(spec.file, spec.member);
+    auto array = readArray(spec.kind, spec.file, spec.member);
     if (!array)
       return array.status();
+    if (spec.find("lengths"))
+      return openRagged(spec, std::move(*array));
     return place(spec, spec.input, [&](const InputSpec &input) {
       return makeColumn(spec, std::move(*array), input);
+    });
+  }
+
+  static Result<StoredArray> readArray(const std::string &kind, const std::string &file,
+                                       const std::string &member) {
+    return kind == "idx"   ? readIdx(file)
+           : kind == "npy" ? readNpy(file)
+           : kind == "npz" ? readNpz(file, member)
+                           : readSafetensorsMember(file, member);
+  }
+
+  /// lengths=FILE.npy, FILE.npz#name or FILE.safetensors#name
+  Status openRagged(const DataSpec &spec, StoredArray array) {
+    auto text = spec.single("lengths", "");
+    if (!text)
+      return text.status();
+    size_t hash = text->rfind('#');
+    std::string file = text->substr(0, hash);
+    std::string member = hash == std::string::npos ? "" : text->substr(hash + 1);
+    std::string kind = member.empty()                   ? "npy"
+                       : file.ends_with(".safetensors") ? "safetensors"
+                                                        : "npz";
+    auto lengths = readArray(kind, file, member);
+    if (!lengths)
+      return lengths.status();
+    return place(spec, spec.input, [&](const InputSpec &input) {
+      return makeRaggedColumn(spec, std::move(array), *lengths, input);
     });
   }
 
@@ -213,9 +239,9 @@ private:
 
 } // namespace
 
-Result<std::unique_ptr<DataSource>> openData(std::span<const std::string> texts,
-                                             const std::vector<InputSpec> &inputs,
-                                             const DataOptions &options) {
+Result<std::vector<Column>> openColumns(std::span<const std::string> texts,
+                                        const std::vector<InputSpec> &inputs,
+                                        const DataOptions &options) {
   try {
     std::vector<DataSpec> specs;
     for (const std::string &text : texts) {
@@ -224,13 +250,24 @@ Result<std::unique_ptr<DataSource>> openData(std::span<const std::string> texts,
         return spec.status();
       specs.push_back(std::move(*spec));
     }
-    auto columns = DataOpener(inputs, options).open(specs);
-    if (!columns)
-      return columns.status();
-    return DataSource::make(std::move(*columns), options);
+    return DataOpener(inputs, options).open(specs);
   } catch (const std::bad_alloc &) {
     return Status::doesNotFit("not enough memory to read the data");
   }
+}
+
+Result<std::unique_ptr<DataSource>> openData(std::span<const std::string> texts,
+                                             const std::vector<InputSpec> &inputs,
+                                             const DataOptions &options) {
+  auto columns = openColumns(texts, inputs, options);
+  if (!columns)
+    return columns.status();
+  std::vector<bool> taken;
+  takeFitting(*columns, taken);
+  if (std::string left = firstLeft(*columns, taken); !left.empty())
+    return Status::refused(left + ", which fits no shape of the plan; shorter samples "
+                                  "need the spec's 'pad' or an ignored label");
+  return DataSource::make(std::move(*columns), options);
 }
 
 } // namespace sluice

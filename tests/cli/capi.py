@@ -8,7 +8,11 @@ import numpy as np
 class StepResult(ctypes.Structure):
     _fields_ = [("loss_sum", ctypes.c_double), ("loss_count", ctypes.c_double), ("window_loss_sum", ctypes.c_double),
                 ("window_loss_count", ctypes.c_double), ("updated", ctypes.c_bool), ("has_grad_norm", ctypes.c_bool),
-                ("grad_norm", ctypes.c_float)]
+                ("grad_norm", ctypes.c_float), ("skipped", ctypes.c_bool), ("loss_scale", ctypes.c_float)]
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("rank", ctypes.c_size_t), ("shape", ctypes.POINTER(ctypes.c_int64))]
 
 
 class Session:
@@ -40,6 +44,20 @@ class Session:
         self._check(self.lib.sluice_session_step(self.session, pointers, ctypes.c_size_t(len(arrays)),
                                                  ctypes.c_int64(len(arrays[0])), ctypes.byref(result)))
         return result
+
+    def infer(self, *arrays):
+        """Arrays bring their shapes; outputs have what follows from them."""
+        arrays = [np.ascontiguousarray(a) for a in arrays]
+        shapes = [(ctypes.c_int64 * a.ndim)(*a.shape) for a in arrays]
+        tensors = (Tensor * len(arrays))(*[Tensor(a.ctypes.data, a.ndim, s) for a, s in zip(arrays, shapes)])
+        self._check(self.lib.sluice_session_infer_tensors(self.session, tensors, ctypes.c_size_t(len(arrays))))
+
+    def output(self, name, dtype=np.float32):
+        data, size, rank, shape = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t(), (ctypes.c_int64 * 16)()
+        self._check(self.lib.sluice_session_output(self.session, name.encode(), ctypes.byref(data), ctypes.byref(size)))
+        self._check(self.lib.sluice_session_output_shape(self.session, name.encode(), shape, ctypes.c_size_t(16),
+                                                         ctypes.byref(rank)))
+        return np.frombuffer(ctypes.string_at(data, size.value), dtype).reshape(shape[: rank.value])
 
     def flush(self):
         result = StepResult()

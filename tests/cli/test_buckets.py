@@ -3,6 +3,7 @@ import unittest
 
 import numpy as np
 
+from capi import Session
 from harness import ROOT, SluiceTest, newest_checkpoint, read_safetensors
 
 MODEL = ROOT / "tests" / "models" / "bucket-decoder.onnx"
@@ -99,6 +100,85 @@ class Buckets(SluiceTest):
     def infer(self, plan, x):
         report, _ = self.run_sluice("infer", plan, "--data", f"tokens=npy:{self.npy('x', x)}", "-o", self.dir / "y.npy")
         return {output["name"]: np.load(output["path"]) for output in report["outputs"]}
+
+    def test_infer_crops_what_samples_were_filled_up_with(self):
+        plan, _ = self.compile(MODEL, spec(BOTH, "pad: {tokens: 0}\n"), "both")
+        exact, _ = self.compile(MODEL, spec("{batch: 4, T: 100}"), "exact")
+        x = tokens(6, 100, 5)[:, :-1]
+        ours, theirs = self.infer(plan, x), self.infer(exact, x)
+        for name in ("logits", "flat"):
+            self.assertEqual(ours[name].shape, theirs[name].shape)
+            np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, atol=1e-6)
+        session = Session(plan)
+        self.addCleanup(session.close)
+        session.infer(x[:3])
+        self.assertEqual(session.output("logits").tobytes(), ours["logits"][:3].tobytes())
+        self.assertEqual(session.output("flat").shape, (300, VOCAB))
+
+    def ragged(self, samples, seed=2):
+        """Texts of 9 to 128 tokens, end to end with their lengths."""
+        lengths = np.random.default_rng(seed).integers(9, 129, samples)
+        texts = [tokens(1, length, seed + i)[0] for i, length in enumerate(lengths)]
+        paths = [self.npy("lengths", lengths), self.npy("rx", np.concatenate([t[:-1] for t in texts])),
+                 self.npy("ry", np.concatenate([t[1:] for t in texts]))]
+        data = [text for name, path in zip(("tokens", "labels"), paths[1:])
+                for text in ("--data", f"{name}=npy:{path},lengths={paths[0]}")]
+        return data, texts
+
+    def test_samples_of_several_lengths_go_to_their_buckets(self):
+        plan, _ = self.compile(MODEL, spec(BOTH, "pad: {tokens: 0}\n"), "both")
+        data, texts = self.ragged(11)
+        whole, _ = self.run_sluice("eval", plan, *data)
+        labels = sum(len(text) - 1 for text in texts)
+        single, total = self.compile(MODEL, spec("{batch: 4, T: 128}", "pad: {tokens: 0}\n"), "long")[0], 0.0
+        for text in texts:
+            part, _ = self.run_sluice("eval", single, "--data", f"tokens=npy:{self.npy('a', text[None, :-1])}", "--data",
+                                      f"labels=npy:{self.npy('b', text[None, 1:])}")
+            total += part["loss"] * (len(text) - 1)
+        self.assertAlmostEqual(whole["loss"], total / labels, places=5)
+        # The order of the file, each sample as long as it is.
+        report, errors = self.run_sluice("infer", plan, *data[:2], "-o", self.dir / "y.npy")
+        self.assertIn("samples go to the shapes 'T=64'", errors)
+        outputs = {output["name"]: output for output in report["outputs"]}
+        flat = np.load(outputs["flat"]["path"])
+        self.assertEqual(flat.shape, (labels, VOCAB))
+        shapes = np.load(outputs["logits"]["shapes"])
+        self.assertEqual(shapes.tolist(), [[1, len(text) - 1, VOCAB] for text in texts])
+        logits, begin = np.load(outputs["logits"]["path"]), 0
+        for row, text in zip(logits, texts):
+            end = begin + len(text) - 1
+            self.assertEqual(row[: end - begin].tobytes(), flat[begin:end].tobytes())
+            self.assertFalse(row[end - begin :].any())
+            begin = end
+        alone = self.infer(single, texts[3][None, :-1])["logits"]
+        np.testing.assert_allclose(logits[3, : alone.shape[1]], alone[0], rtol=1e-5, atol=1e-6)
+
+    def test_training_by_length_resumes_bit_for_bit(self):
+        plan, _ = self.compile(MODEL, spec(BOTH, "pad: {tokens: 0}\naccumulate: 2\n"), "both")
+        data, texts = self.ragged(13)
+        losses, state = self.train(plan, "whole", data, 9)
+        first, _ = self.train(plan, "parts", data, 4)
+        rest, resumed = self.train(plan, "parts", data, 9, "--resume", "--threads", 1)
+        self.assertEqual(losses, first + rest)
+        self.assert_same_state(state, resumed)
+        _, errors = self.run_sluice("train", self.compile(MODEL, spec("[{batch: 4, T: 16}, {batch: 4, T: 32}]",
+                                                                      "pad: {tokens: 0}\n"), "short")[0], *data,
+                                    "--steps", 1, code=1)
+        longer = next(i for i, text in enumerate(texts) if len(text) - 1 > 32)
+        self.assertIn(f"sample {longer} of '", errors)
+        self.assertIn("goes into none of the plan's shapes: 'T=16'", errors)
+
+    def test_evaluation_chooses_buckets_too(self):
+        plan, _ = self.compile(MODEL, spec(BOTH, "pad: {tokens: 0}\n"), "both")
+        data, evaluated = self.data(8, 64), [text.replace("--data", "--eval-data") for text in self.data(5, 50, 7, "e")]
+        arguments = ["train", plan, *data, "--steps", 2, *evaluated]
+        small, _ = self.run_sluice(*arguments)
+        large, _ = self.run_sluice(*arguments, "--eval-bucket", "T=128")
+        self.assertAlmostEqual(small["eval"]["loss"], large["eval"]["loss"], places=5)
+        _, errors = self.run_sluice(*arguments, "--eval-bucket", "T=32", code=2)
+        self.assertIn("the plan has 'T=64'", errors)
+        _, errors = self.run_sluice("train", plan, *data, "--steps", 2, "--eval-bucket", "T=64", code=2)
+        self.assertIn("--eval-bucket needs --eval-data", errors)
 
     def test_samples_that_meet_in_an_output_are_not_filled_up(self):
         model = ROOT / "tests" / "models" / "zoo" / "clip.onnx"

@@ -217,6 +217,107 @@ TEST(DataSource, InputsWithoutBatchAreTheSameInEveryBatch) {
   }
 }
 
+/// A .npy of this format string and shape.
+template <class T>
+static std::string npy(const TemporaryFolder &folder, const std::string &name,
+                       const char *type, const std::string &shape,
+                       const std::vector<T> &values) {
+  std::string header = std::string("{'descr': '") + type +
+                       "', 'fortran_order': False, 'shape': (" + shape + "), }";
+  header.append(63 - (10 + header.size()) % 64, ' ');
+  header += '\n';
+  std::string text("\x93NUMPY\x01\x00", 8);
+  text += char(header.size() & 0xff);
+  text += char(header.size() >> 8);
+  text += header;
+  text.append(reinterpret_cast<const char *>(values.data()), values.size() * sizeof(T));
+  return folder.write(name, text);
+}
+
+TEST(DataSource, SamplesOfTheirOwnLengthsAreFilledUp) {
+  TemporaryFolder folder;
+  std::string lengths = npy<int64_t>(folder, "lengths.npy", "<i8", "3,", {2, 3, 1});
+  std::string rows =
+      npy<int32_t>(folder, "rows.npy", "<i4", "3,3,", {1, 2, 99, 3, 4, 5, 6, 99, 99});
+  std::string joined =
+      npy<int32_t>(folder, "joined.npy", "<i4", "6,", {1, 2, 3, 4, 5, 6});
+  std::vector<InputSpec> inputs = {{"x", DType::i32, {2, 4}}};
+  inputs[0].fill = -1;
+  for (const std::string &file : {rows, joined}) {
+    auto source = open({"x=npy:" + file + ",lengths=" + lengths}, inputs, {false});
+    Batch batch;
+    ASSERT_TRUE(source->next(batch).ok());
+    const auto *x = static_cast<const int32_t *>(batch.data[0]);
+    EXPECT_EQ(std::vector<int32_t>(x, x + 8),
+              (std::vector<int32_t>{1, 2, -1, -1, 3, 4, 5, -1}));
+    EXPECT_TRUE(std::ranges::equal(batch.given[0], std::vector<int64_t>{2, 3}));
+    EXPECT_TRUE(std::ranges::equal(batch.samples, std::vector<int64_t>{0, 1}));
+    ASSERT_TRUE(source->next(batch).ok());
+    EXPECT_EQ(static_cast<const int32_t *>(batch.data[0])[0], 6);
+    EXPECT_TRUE(std::ranges::equal(batch.given[0], std::vector<int64_t>{1}));
+  }
+  auto part =
+      open({"x=npy:" + joined + ",lengths=" + lengths + ",range=1:3"}, inputs, {false});
+  Batch batch;
+  ASSERT_TRUE(part->next(batch).ok());
+  EXPECT_EQ(static_cast<const int32_t *>(batch.data[0])[0], 3);
+}
+
+TEST(DataSource, EachLengthGoesWhereItFits) {
+  TemporaryFolder folder;
+  std::string lengths = npy<int64_t>(folder, "l.npy", "<i8", "4,", {2, 4, 3, 1});
+  std::string joined =
+      npy<int32_t>(folder, "x.npy", "<i4", "10,", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  std::vector<bool> taken;
+  auto columns = [&](int64_t length) {
+    std::vector<InputSpec> inputs = {{"x", DType::i32, {2, length}}};
+    inputs[0].fill = -1;
+    std::vector<std::string> specs = {"x=npy:" + joined + ",lengths=" + lengths};
+    return *openColumns(specs, inputs, {});
+  };
+  EXPECT_EQ(takeFitting(columns(2), taken), (std::vector<int64_t>{0, 3}));
+  EXPECT_EQ(without(firstLeft(columns(2), taken), folder),
+            "sample 1 of 'x.npy' has the length 4");
+  std::vector<Column> large = columns(4);
+  std::vector<int64_t> rest = takeFitting(large, taken);
+  EXPECT_EQ(rest, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(firstLeft(large, taken), "");
+  auto source = DataSource::make(large, {false}, rest);
+  ASSERT_TRUE(source.ok());
+  EXPECT_EQ((*source)->size(), 2);
+  Batch batch;
+  ASSERT_TRUE((*source)->next(batch).ok());
+  const auto *x = static_cast<const int32_t *>(batch.data[0]);
+  EXPECT_EQ(std::vector<int32_t>(x, x + 8),
+            (std::vector<int32_t>{2, 3, 4, 5, 6, 7, 8, -1}));
+  EXPECT_TRUE(std::ranges::equal(batch.samples, std::vector<int64_t>{1, 2}));
+}
+
+TEST(DataSource, LengthsThatDoNotMeetTheDataAreRefused) {
+  TemporaryFolder folder;
+  std::string x = npy<int32_t>(folder, "x.npy", "<i4", "6,", {0, 1, 2, 3, 4, 5});
+  std::vector<InputSpec> inputs = {{"x", DType::i32, {2, 4}}};
+  inputs[0].fill = 0;
+  auto with = [&](const std::vector<int64_t> &values) {
+    std::string l =
+        npy<int64_t>(folder, "l.npy", "<i8", std::to_string(values.size()) + ",", values);
+    return errorOf(folder, {"x=npy:" + x + ",lengths=" + l}, inputs);
+  };
+  EXPECT_EQ(with({2, 4}), "");
+  EXPECT_EQ(with({2, 3}),
+            "'--data x=npy:x.npy,lengths=l.npy': 'x.npy' has the shape [6]; with 2 "
+            "lengths, the longest 3, together 5, input 'x' of shape [2, 4] takes one row "
+            "for each, or all samples end to end");
+  EXPECT_EQ(with({6, 0}), "'l.npy' has the length 0 for sample 1, expected at least 1");
+  EXPECT_EQ(with({1, 5}), "sample 1 of 'x.npy' has the length 5, which fits no shape of "
+                          "the plan; shorter samples need the spec's 'pad' or an ignored "
+                          "label");
+  std::string floats = npy<float>(folder, "f.npy", "<f4", "2,", {3, 3});
+  EXPECT_EQ(errorOf(folder, {"x=npy:" + x + ",lengths=" + floats}, inputs),
+            "'--data x=npy:x.npy,lengths=f.npy': 'f.npy' has the shape [2] of f32, "
+            "expected one integer for each sample");
+}
+
 TEST(DataSource, ValuesThatDoNotFitAreNamed) {
   TemporaryFolder folder;
   std::string path = folder.write("f", "1,2,0\n3,4,0.5\n");

@@ -76,6 +76,14 @@ const char *c_api_train(const char *path, const char *folder) {
   size_t bytes = 0;
   CHECK(sluice_session_output(session, "y", &data, &bytes) == SLUICE_OK);
   CHECK(bytes == 8 && ((const float *)data)[1] == 3.0f);
+  int64_t shape[2] = {0, 0};
+  size_t rank = 0;
+  CHECK(sluice_session_output_shape(session, "y", shape, 2, &rank) == SLUICE_OK);
+  CHECK(rank == 1 && shape[0] == 2);
+  CHECK(sluice_session_output_shape(session, "y", shape, 0, &rank) == SLUICE_USAGE);
+  CHECK(strcmp(sluice_session_error(session),
+               "output 'y' has rank 1, there is room for 0") == 0);
+  CHECK(sluice_session_output(session, "y", &data, &bytes) == SLUICE_OK);
   CHECK(strcmp(sluice_session_error(session), "") == 0);
   CHECK(lines == 0);
   sluice_session_destroy(session);

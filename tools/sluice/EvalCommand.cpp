@@ -1,11 +1,9 @@
 // sluice eval: loss and metrics; sluice infer: outputs.
 
-#include "runtime/AtomicFile.h"
 #include "runtime/Checkpoint.h"
 #include "tools/sluice/EvalMetrics.h"
+#include "tools/sluice/InferOutputs.h"
 #include "tools/sluice/RunOptions.h"
-
-#include <cstring>
 
 namespace sluice::cli {
 namespace {
@@ -55,80 +53,10 @@ int runEval(const EvalArguments &arguments, Console &console) {
   return console.finish();
 }
 
-/// Format string of NumPy for an element type, or null.
-const char *numpyType(DType type) {
-  switch (type) {
-  case DType::f32:
-    return "<f4";
-  case DType::f64:
-    return "<f8";
-  case DType::i32:
-    return "<i4";
-  case DType::i64:
-    return "<i8";
-  case DType::i8:
-    return "|i1";
-  case DType::u8:
-    return "|u1";
-  case DType::i1:
-    return "|b1";
-  default:
-    return nullptr;
-  }
-}
-
-/// The header of a version 1.0 .npy file for an array of this shape, padded to 64 bytes.
-std::string npyHeader(const char *type, const std::vector<int64_t> &shape) {
-  std::string text =
-      std::string("{'descr': '") + type + "', 'fortran_order': False, 'shape': (";
-  for (int64_t size : shape)
-    text += std::to_string(size) + ",";
-  text += "), }";
-  text.append(63 - (10 + text.size()) % 64, ' ');
-  text += '\n';
-  std::string head("\x93NUMPY\x01\x00", 8);
-  head += static_cast<char>(text.size() & 0xff);
-  head += static_cast<char>(text.size() >> 8);
-  return head + text;
-}
-
-/// One output over the whole data set.
-struct Collected {
-  const fbs::Port *port;
-  int64_t batch; // samples of a whole batch
-  std::string bytes;
-};
-
-Status writeOutput(const Collected &output, int64_t samples, const std::string &path) {
-  const char *type = numpyType(static_cast<DType>(output.port->dtype()));
-  if (!type)
-    return Status::refused("output '" + std::string(viewOf(output.port->name())) +
-                           "' has an element type that .npy cannot hold");
-  std::vector<int64_t> shape;
-  if (output.port->shape()) // null for a scalar
-    shape.assign(output.port->shape()->begin(), output.port->shape()->end());
-  if (output.port->batched() && !shape.empty())
-    shape[0] = shape[0] / output.batch * samples;
-  return writeWholeFile(path, npyHeader(type, shape) + output.bytes);
-}
-
 struct InferArguments {
   RunOptions run;
   std::string out, task;
 };
-
-/// OUT.npy for one output, OUT-NAME.npy for several.
-std::string outputPath(const std::string &out, const fbs::Program &program,
-                       const fbs::Port &port) {
-  if (sizeOf(program.outputs()) == 1)
-    return out;
-  std::string stem = out.ends_with(".npy") ? out.substr(0, out.size() - 4) : out;
-  std::string name(viewOf(port.name()));
-  for (char &c : name)
-    if (c == '/' || c == ':' || c == ';')
-      c = '_';
-  return stem + "-" + name + ".npy";
-}
 
 int runInfer(const InferArguments &arguments, Console &console) {
   if (!arguments.task.empty())
@@ -137,8 +65,7 @@ int runInfer(const InferArguments &arguments, Console &console) {
   auto session = openTrained(arguments.run, console);
   if (!session)
     return console.fail(session.status());
-  const fbs::Program *program = (*session)->plan().program("infer");
-  if (!program)
+  if (!(*session)->plan().program("infer"))
     return console.fail(Status::refused(
         "the plan has no program 'infer'; compile with 'entries' that include it"));
   bool takesData = !(*session)->plan().inputs("infer").empty();
@@ -150,45 +77,36 @@ int runInfer(const InferArguments &arguments, Console &console) {
         openSource(**session, "infer", arguments.run.data, arguments.run.buckets, false);
   if (!source)
     return console.fail(source.status());
-  std::vector<Collected> outputs;
-  int64_t samples = 0;
-  uint32_t bucket = 0;
+  OutputCollector outputs;
   // Where every input's value is known to the plan, there is one batch, without data.
   const int64_t wanted = takesData ? (*source)->size() : 1;
-  while (samples < wanted) {
+  for (int64_t samples = 0; samples < wanted;) {
     Batch batch;
     batch.count = (*session)->batchOf(0);
     if (takesData)
       if (Status status = (*source)->next(batch); !status.ok())
         return console.fail(status);
-    if (samples == 0) {
-      bucket = batch.bucket;
-      program = (*session)->plan().program("infer", bucket);
-      for (uint32_t i = 0; i < sizeOf(program->outputs()); ++i)
-        outputs.push_back({program->outputs()->Get(i), (*session)->batchOf(bucket), {}});
-    }
-    if (batch.bucket != bucket)
-      return console.fail(Status::usage("infer takes one set of data: outputs of several "
-                                        "shapes do not go into one file"));
-    if (Status status = (*session)->infer(batch); !status.ok())
+    Status status = (*session)->infer(batch);
+    if (status.ok())
+      status = outputs.add(**session, batch);
+    if (!status.ok())
       return console.fail(status);
-    for (Collected &output : outputs) {
-      auto view = (*session)->output(viewOf(output.port->name()));
-      if (!view)
-        return console.fail(view.status());
-      if (output.port->batched() || samples == 0)
-        output.bytes.append(reinterpret_cast<const char *>(view->data), view->bytes);
-    }
     samples += batch.count;
   }
+  auto files = outputs.write(arguments.out);
+  if (!files)
+    return console.fail(files.status());
   console.result["outputs"] = Json::array();
-  for (const Collected &output : outputs) {
-    std::string path = outputPath(arguments.out, *program, *output.port);
-    if (Status status = writeOutput(output, samples, path); !status.ok())
-      return console.fail(status);
-    console.result["outputs"].push_back(
-        {{"name", std::string(viewOf(output.port->name()))}, {"path", path}});
-    console.line("wrote " + path);
+  for (const WrittenOutput &file : *files) {
+    Json entry = {{"name", file.name}, {"path", file.path}};
+    console.line("wrote " + file.path);
+    if (!file.shapesPath.empty()) {
+      entry["shapes"] = file.shapesPath;
+      console.line("wrote " + file.shapesPath +
+                   ": the shape of each sample's part, "
+                   "which are filled up with 0");
+    }
+    console.result["outputs"].push_back(entry);
   }
   return console.finish();
 }

@@ -14,7 +14,7 @@ namespace {
 
 struct TrainArguments {
   RunOptions run;
-  std::vector<std::string> evalData;
+  std::vector<std::string> evalData, evalBuckets;
   int64_t steps = 0, epochs = 0, evalEvery = 0, checkpointEvery = 0;
   std::string trace, log, communicator = "local";
   bool resume = false, losses = false, measure = false;
@@ -52,6 +52,7 @@ Status checkArguments(const TrainArguments &arguments) {
   if (arguments.evalData.empty()) {
     const std::pair<const char *, bool> needing[] = {
         {"--eval-every", arguments.evalEvery > 0},
+        {"--eval-bucket", !arguments.evalBuckets.empty()},
         {"--early-stop", !arguments.earlyStop.empty()},
         {"--keep-best", !arguments.keepBest.empty()},
         {"--metric", !arguments.metrics.empty()}};
@@ -157,7 +158,8 @@ int runTrain(const TrainArguments &arguments, Console &console) {
     return console.fail(source.status());
   std::unique_ptr<BatchSource> evalSource;
   if (!arguments.evalData.empty()) {
-    auto opened = openSource(**session, "eval", arguments.evalData, {}, false);
+    auto opened = openSource(**session, "eval", arguments.evalData,
+                             arguments.evalBuckets, false);
     if (!opened)
       return console.fail(opened.status());
     evalSource = std::move(*opened);
@@ -236,6 +238,7 @@ Command addTrain(CLI::App &parent, Console &console) {
   app->add_option("--steps", arguments->steps, "updates in total");
   app->add_option("--epochs", arguments->epochs, "passes over the data in total");
   app->add_option("--eval-data", arguments->evalData, "like --data, for evaluation");
+  app->add_option("--eval-bucket", arguments->evalBuckets, "like --bucket, for it");
   app->add_option("--eval-every", arguments->evalEvery,
                   "evaluate every N updates; always at the end");
   app->add_option("--checkpoint-every", arguments->checkpointEvery,

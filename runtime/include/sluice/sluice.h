@@ -265,8 +265,10 @@ SLUICE_API sluice_status sluice_session_infer(sluice_session *session,
                                               int64_t samples);
 
 /* The same with tensors that bring their shapes: the bucket is chosen by them as
- * sluice_plan_find_bucket does, the samples are counted by dimension 0. Outputs have the
- * shapes of the bucket. */
+ * sluice_plan_find_bucket does, the samples are counted by dimension 0. Outputs of infer
+ * are cut to the shapes they would have without what fills tensors up, except where the
+ * plan's report says that a dimension cannot be followed; those of eval have the shapes
+ * of the bucket. */
 SLUICE_API sluice_status sluice_session_step_tensors(sluice_session *session,
                                                      const sluice_tensor *inputs,
                                                      size_t count,
@@ -293,6 +295,11 @@ SLUICE_API size_t sluice_session_variant(const sluice_session *session);
  * one runs. */
 SLUICE_API sluice_status sluice_session_output(sluice_session *session, const char *name,
                                                const void **data, size_t *bytes);
+/* The shape of what sluice_session_output gives. `rank` is set also where `capacity`, the
+ * room in `shape`, is too small, which is refused. */
+SLUICE_API sluice_status sluice_session_output_shape(sluice_session *session,
+                                                     const char *name, int64_t *shape,
+                                                     size_t capacity, size_t *rank);
 
 SLUICE_API int64_t sluice_session_updates(const sluice_session *session);
 /* Samples of training consumed: where the data goes on after a checkpoint was loaded. */

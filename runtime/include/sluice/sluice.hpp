@@ -217,6 +217,15 @@ public:
     return std::vector<T>(begin, begin + bytes / sizeof(T));
   }
 
+  std::vector<int64_t> outputShape(const std::string &name) {
+    std::vector<int64_t> shape(16); // more than any rank
+    size_t rank = 0;
+    check(sluice_session_output_shape(handle, name.c_str(), shape.data(), shape.size(),
+                                      &rank));
+    shape.resize(rank);
+    return shape;
+  }
+
   int64_t updates() const { return sluice_session_updates(handle); }
   int64_t samples() const { return sluice_session_samples(handle); }
 
@@ -225,6 +234,16 @@ public:
   }
   void writeState(const std::string &name, const void *data, size_t bytes) {
     check(sluice_session_write_state(handle, name.c_str(), data, bytes));
+  }
+  /// f32 values of a parameter of `count` elements, by the model's name.
+  std::vector<float> readParameter(const std::string &name, size_t count) {
+    std::vector<float> values(count);
+    check(sluice_session_read_parameter(handle, name.c_str(), values.data(), count));
+    return values;
+  }
+  void writeParameter(const std::string &name, const std::vector<float> &values) {
+    check(sluice_session_write_parameter(handle, name.c_str(), values.data(),
+                                         values.size()));
   }
   void setLr(const std::string &group, double lr) {
     check(sluice_session_set_lr(handle, group.c_str(), lr));

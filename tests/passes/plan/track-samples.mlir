@@ -68,3 +68,43 @@ module attributes {graph.batch = 4 : i64} {
     return %3, %2 : tensor<f32>, tensor<4x3xf32>
   }
 }
+
+// -----
+
+module attributes {graph.batch = 4 : i64} {
+  // What may be filled up: attention over 6 tokens, whose scores have them twice, rows in one dimension with the samples,
+  // every other token behind the first, the mean over all, and the tokens as the steps of a recurrence.
+  // An input's dimension, where it lies in the output, its stride and size, and how the length changes.
+  // CHECK-LABEL: func.func @infer
+  // CHECK-SAME: graph.batched, graph.crops = [array<i64: 0, 1, 1, 6, 6>, array<i64: 0, 1, 2, 1, 6>], graph.name = "scores"
+  // CHECK-SAME: graph.batched, graph.crops = [array<i64: 0, 1, 0, 3, 6>, array<i64: 0, 2, 1, 1, 3>], graph.name = "rows"
+  // CHECK-SAME: graph.batched, graph.crops = [array<i64: 0, 1, 1, 3, 3, 1, 0, 2>, array<i64: 0, 2, 2, 1, 3>], graph.name = "odd"
+  // CHECK-SAME: tensor<4x3xf32> {graph.batched, graph.crops = [array<i64: 0, 2, 1, 1, 3>], graph.name = "mean"}
+  // CHECK-SAME: graph.crops = [array<i64: 0, 2, 2, 1, 3>, array<i64: 0, 1, 1, 3, 6>], graph.name = "steps"
+  func.func @infer(%x: tensor<4x6x3xf32> {graph.name = "x", graph.batched, graph.fill = 0.0})
+      -> (tensor<4x6x6xf32> {graph.name = "scores"}, tensor<24x3xf32> {graph.name = "rows"}, tensor<4x3x3xf32> {graph.name = "odd"},
+          tensor<4x3xf32> {graph.name = "mean"}, tensor<4x6x3xf32> {graph.name = "steps"}) {
+    %0 = graph.contract %x, %x {lhs_batch = array<i64: 0>, rhs_batch = array<i64: 0>, lhs_contract = array<i64: 2>, rhs_contract = array<i64: 2>} : (tensor<4x6x3xf32>, tensor<4x6x3xf32>) -> tensor<4x6x6xf32>
+    %1 = graph.reshape %x {shape = array<i64: 24, 3>} : (tensor<4x6x3xf32>) -> tensor<24x3xf32>
+    %2 = graph.slice %x {starts = array<i64: 0, 1, 0>, sizes = array<i64: 4, 3, 3>, steps = array<i64: 1, 2, 1>} : (tensor<4x6x3xf32>) -> tensor<4x3x3xf32>
+    %3 = graph.reduce %x {kind = "sum", axes = array<i64: 1>} : (tensor<4x6x3xf32>) -> tensor<4x3xf32>
+    %s0 = graph.slice %x {starts = array<i64: 0, 0, 0>, sizes = array<i64: 4, 1, 3>, steps = array<i64: 1, 1, 1>} : (tensor<4x6x3xf32>) -> tensor<4x1x3xf32>
+    %s1 = graph.slice %x {starts = array<i64: 0, 1, 0>, sizes = array<i64: 4, 1, 3>, steps = array<i64: 1, 1, 1>} : (tensor<4x6x3xf32>) -> tensor<4x1x3xf32>
+    %s2 = graph.add %s0, %s1 : (tensor<4x1x3xf32>, tensor<4x1x3xf32>) -> tensor<4x1x3xf32>
+    %4 = graph.concat %s0, %s1, %s2, %s2, %s1, %s0 {axis = 1 : i64} : (tensor<4x1x3xf32>, tensor<4x1x3xf32>, tensor<4x1x3xf32>, tensor<4x1x3xf32>, tensor<4x1x3xf32>, tensor<4x1x3xf32>) -> tensor<4x6x3xf32>
+    return %0, %1, %2, %3, %4 : tensor<4x6x6xf32>, tensor<24x3xf32>, tensor<4x3x3xf32>, tensor<4x3xf32>, tensor<4x6x3xf32>
+  }
+}
+
+// -----
+
+module attributes {graph.batch = 2 : i64} {
+  // Tokens backwards: where what filled them up has gone is not followed, and the report says so.
+  // CHECK: graph.report = ["padding: the output 'reversed' keeps what inputs are filled up with: positions are not followed through 'graph.slice'"]
+  // CHECK-LABEL: func.func @infer
+  // CHECK-SAME: tensor<2x5xf32> {graph.batched, graph.name = "reversed"}
+  func.func @infer(%x: tensor<2x5xf32> {graph.name = "x", graph.batched, graph.fill = 0.0}) -> (tensor<2x5xf32> {graph.name = "reversed"}) {
+    %0 = graph.slice %x {starts = array<i64: 0, 4>, sizes = array<i64: 2, 5>, steps = array<i64: 1, -1>} : (tensor<2x5xf32>) -> tensor<2x5xf32>
+    return %0 : tensor<2x5xf32>
+  }
+}
