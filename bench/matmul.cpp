@@ -66,7 +66,8 @@ void roof(benchmark::State &state) {
 }
 BENCHMARK(roof);
 
-/// m, n, k, batch, B transposed in memory (a linear layer), whole rows.
+/// m, n, k, batch, B transposed in memory (a linear layer), whole rows, format of all
+/// three (Formats.h).
 void product(benchmark::State &state) {
   GemmParams s;
   s.m = state.range(0), s.n = state.range(1), s.k = state.range(2),
@@ -75,6 +76,7 @@ void product(benchmark::State &state) {
   s.aRow = s.k, s.aCol = 1, s.cRow = s.n;
   s.bRow = transposed ? 1 : s.n, s.bCol = transposed ? s.k : 1;
   s.aBatch1 = s.m * s.k, s.bBatch1 = s.n * s.k, s.cBatch1 = s.m * s.n;
+  s.aType = s.bType = s.cType = state.range(6);
   GemmPlan plan = planGemm(s, state.range(5));
   auto a = random(s.batch1 * s.m * s.k), b = random(s.batch1 * s.n * s.k);
   auto c = random(s.batch1 * s.m * s.n);
@@ -103,24 +105,35 @@ void product(benchmark::State &state) {
   report(state, 2.0 * s.batch1 * s.m * s.n * s.k);
 }
 BENCHMARK(product)
-    ->ArgNames({"m", "n", "k", "batch", "bT", "rows"})
-    ->Args({512, 768, 3072, 1, 1, 0})
-    ->Args({512, 768, 3072, 1, 0, 1})
-    ->Args({512, 3072, 768, 1, 1, 0})
-    ->Args({512, 3072, 768, 1, 1, 1})
-    ->Args({256, 768, 768, 1, 1, 0})
-    ->Args({256, 768, 768, 1, 1, 1})
-    ->Args({256, 50304, 768, 1, 1, 0})
-    ->Args({256, 50304, 768, 1, 1, 1})
-    ->Args({1024, 1024, 1024, 1, 0, 0})
-    ->Args({128, 128, 64, 96, 1, 1})
-    ->Args({128, 64, 128, 96, 0, 1})
-    ->Args({64, 64, 32, 96, 1, 1})
-    ->Args({128, 512, 784, 1, 1, 0})
-    ->Args({10, 512, 8192, 1, 0, 0})
-    ->Args({1, 3072, 768, 1, 1, 0});
+    ->ArgNames({"m", "n", "k", "batch", "bT", "rows", "type"})
+    ->Args({512, 768, 3072, 1, 1, 0, 0})
+    ->Args({512, 768, 3072, 1, 0, 1, 0})
+    ->Args({512, 3072, 768, 1, 1, 0, 0})
+    ->Args({512, 3072, 768, 1, 1, 1, 0})
+    ->Args({256, 768, 768, 1, 1, 0, 0})
+    ->Args({256, 768, 768, 1, 1, 1, 0})
+    ->Args({256, 50304, 768, 1, 1, 0, 0})
+    ->Args({256, 50304, 768, 1, 1, 1, 0})
+    ->Args({1024, 1024, 1024, 1, 0, 0, 0})
+    ->Args({128, 128, 64, 96, 1, 1, 0})
+    ->Args({128, 64, 128, 96, 0, 1, 0})
+    ->Args({64, 64, 32, 96, 1, 1, 0})
+    ->Args({128, 512, 784, 1, 1, 0, 0})
+    ->Args({10, 512, 8192, 1, 0, 0, 0})
+    ->Args({1, 3072, 768, 1, 1, 0, 0})
+    ->Args({512, 768, 3072, 1, 1, 0, 1})
+    ->Args({512, 3072, 768, 1, 1, 1, 1})
+    ->Args({256, 768, 768, 1, 1, 0, 1})
+    ->Args({256, 50304, 768, 1, 1, 1, 1})
+    ->Args({1024, 1024, 1024, 1, 0, 0, 1})
+    ->Args({128, 128, 64, 96, 1, 1, 1})
+    ->Args({128, 512, 784, 1, 1, 0, 1})
+    ->Args({10, 512, 8192, 1, 0, 0, 1})
+    ->Args({1, 3072, 768, 1, 1, 0, 1})
+    ->Args({512, 3072, 768, 1, 1, 1, 2});
 
-/// n, c, m, size, kernel, stride; which: 0 forward, 1 input gradient, 2 weight gradient.
+/// n, c, m, size, kernel, stride; which: 0 forward, 1 input gradient, 2 weight gradient;
+/// format of operands and, but for the weight gradient, results.
 void conv(benchmark::State &state) {
   ConvGeometry g;
   g.n = state.range(0), g.c = state.range(1), g.m = state.range(2);
@@ -132,14 +145,18 @@ void conv(benchmark::State &state) {
   int64_t outputs = g.out[1] * g.out[2], which = state.range(6);
   auto x = random(g.n * g.c * size * size), w = random(g.m * g.c * kernel * kernel);
   auto y = random(g.n * g.m * outputs);
-  ConvPackParams pack{g};
-  ConvParams p{g, which ? convInputGradUnitChannels(g, true)
-                        : convForwardUnitChannels(g, true)};
+  int64_t type = state.range(7);
+  ConvPackParams pack{g, type};
+  ConvParams p{
+      g, which ? convInputGradUnitChannels(g, true) : convForwardUnitChannels(g, true),
+      type, type};
   ConvWeightGradParams wg = planConvWeightGrad(g);
+  wg.xType = wg.dyType = type;
   std::vector<char> packed(convPackedBytes(pack, which == 1)),
       partial(convPartialBytes(wg));
   std::vector<char> work(
-      std::max(convWeightGradWorkerBytes(wg), convForwardWorkerBytes(p)));
+      std::max({convWeightGradWorkerBytes(wg), convForwardWorkerBytes(p),
+                convInputGradWorkerBytes(p)}));
   SumSlicesParams sum{g.m, g.c * kernel * kernel, wg.slices, g.c * kernel * kernel, 0, 8};
   for (auto _ : state) {
     if (which == 0) {
@@ -163,13 +180,13 @@ void conv(benchmark::State &state) {
   report(state, 2.0 * g.n * g.m * outputs * g.c * kernel * kernel);
 }
 BENCHMARK(conv)
-    ->ArgNames({"n", "c", "m", "size", "k", "s", "which"})
-    ->ArgsProduct({{32}, {64}, {64}, {28}, {3}, {1}, {0, 1, 2}})
-    ->ArgsProduct({{32}, {64}, {128}, {28}, {1}, {1}, {0, 1, 2}})
-    ->ArgsProduct({{32}, {1}, {32}, {28}, {3}, {1}, {0, 2}})
-    ->ArgsProduct({{32}, {32}, {64}, {14}, {3}, {1}, {0, 1, 2}})
-    ->ArgsProduct({{32}, {64}, {128}, {28}, {3}, {2}, {0, 1, 2}})
-    ->ArgsProduct({{8}, {256}, {256}, {7}, {3}, {1}, {0, 1, 2}});
+    ->ArgNames({"n", "c", "m", "size", "k", "s", "which", "type"})
+    ->ArgsProduct({{32}, {64}, {64}, {28}, {3}, {1}, {0, 1, 2}, {0, 1}})
+    ->ArgsProduct({{32}, {64}, {128}, {28}, {1}, {1}, {0, 1, 2}, {0, 1}})
+    ->ArgsProduct({{32}, {1}, {32}, {28}, {3}, {1}, {0, 2}, {0, 1}})
+    ->ArgsProduct({{32}, {32}, {64}, {14}, {3}, {1}, {0, 1, 2}, {0, 1}})
+    ->ArgsProduct({{32}, {64}, {128}, {28}, {3}, {2}, {0, 1, 2}, {0, 1}})
+    ->ArgsProduct({{8}, {256}, {256}, {7}, {3}, {1}, {0, 1, 2}, {0, 1}});
 
 /// The usual table with one more column: the share of the roof, which is measured first.
 class ShareOfRoof : public benchmark::ConsoleReporter {

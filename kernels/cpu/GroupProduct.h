@@ -171,6 +171,13 @@ template <typename T>
 void narrowPiece(const Gather &g, const Piece &piece, const float *from,
                  typename T::Element *plane) {
   int64_t step = g.axis[2].targetStep, count = piece.count[2];
+  bool wholeRows = step == 1 && g.axis[1].targetStep == 1 && count == g.targetSize[2];
+  for (int64_t i0 = 0; wholeRows && i0 < piece.count[0];
+       ++i0, from += count * piece.count[1])
+    narrow<T>(from, plane + g.targetOf(piece.first[0] + i0, piece.first[1], 0),
+              count * piece.count[1]);
+  if (wholeRows)
+    return;
   for (int64_t i0 = 0; i0 < piece.count[0]; ++i0)
     for (int64_t i1 = 0; i1 < piece.count[1]; ++i1, from += count) {
       auto *to =

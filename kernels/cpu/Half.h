@@ -173,9 +173,29 @@ SLUICE_INLINE float elementOf(const Operand &from, int64_t i) {
   return v;
 }
 
+#if defined(__AVX512F__)
+SLUICE_INLINE void store16(Bf16, uint16_t *p, __m512 v) {
+  __m512i bits = _mm512_castps_si512(v), upper = _mm512_srli_epi32(bits, 16);
+  __m512i half = _mm512_add_epi32(_mm512_set1_epi32(0x7fff),
+                                  _mm512_and_si512(upper, _mm512_set1_epi32(1)));
+  __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, half), 16);
+  __m512i y = _mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), upper,
+                                   _mm512_set1_epi32(0x40));
+  _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), _mm512_cvtepi32_epi16(y));
+}
+SLUICE_INLINE void store16(F16, uint16_t *p, __m512 v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), _mm512_cvtps_ph(v, F16::kNearest));
+}
+SLUICE_INLINE void store16(F32, float *p, __m512 v) { _mm512_storeu_ps(p, v); }
+#endif
+
 template <typename S>
 SLUICE_INLINE void narrow(const float *from, typename S::Element *to, int64_t n) {
   int64_t i = 0;
+#if defined(__AVX512F__)
+  for (; i + 16 <= n; i += 16)
+    store16(S{}, to + i, _mm512_loadu_ps(from + i));
+#endif
   for (; i + 8 <= n; i += 8)
     S::store8(to + i, _mm256_loadu_ps(from + i));
   for (; i < n; ++i)
