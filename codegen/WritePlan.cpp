@@ -258,6 +258,11 @@ private:
       info->space = buffer.isOnHost() ? fbs::Space::host_step : fbs::Space::step;
       info->offloaded = buffer.getOffloaded();
       info->run = runOf(buffer);
+      if (auto element = buffer->getAttrOfType<TypeAttr>(elementAttr))
+        if (std::optional<DType> type = storedType(element.getValue())) {
+          info->typed = true;
+          info->dtype = static_cast<fbs::DType>(*type);
+        }
       info->first = static_cast<int64_t>(buffer.getFirst().value_or(0));
       info->last = static_cast<int64_t>(buffer.getLast().value_or(0));
       entry->buffers.push_back(std::move(info));

@@ -46,6 +46,7 @@ void Reader::fill(const YAML::Node &root) {
       {"clip", &Reader::readClip},
       {"lora", &Reader::readLora},
       {"memory", &Reader::readMemory},
+      {"precision", &Reader::readPrecision},
       {"tie", &Reader::readTies},
       {"entries", &Reader::readEntries}};
   for (auto &[key, method] : sections)
@@ -59,11 +60,6 @@ void Reader::fill(const YAML::Node &root) {
   read(root, "untie", spec.untie, "a list of names");
   read(root, "promote", spec.promote, "a list of names");
   read(root, "entries", spec.entries, "a list of entry names");
-  if (root["precision"] && root["precision"]["compute"]) {
-    YAML::Node compute = root["precision"]["compute"];
-    oneOf(compute, text(compute), {"fp32"}, {"amp_bf16", "amp_fp16"},
-          "precision.compute");
-  }
 }
 
 namespace {

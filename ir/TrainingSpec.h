@@ -124,6 +124,15 @@ struct ClipSpec {
   double max = 0;
 };
 
+/// The loss is multiplied by a power of two before the backward pass, so that small
+/// gradients do not vanish in narrow formats.
+struct LossScaleSpec {
+  std::string kind = "none";                                 // dynamic, static, adaptive
+  double init = 65536, backoff = 0.5, min = 1, max = 0x1p24; // powers of two
+  int64_t growthInterval = 2000;                             // dynamic
+  bool isOn() const { return kind != "none"; }
+};
+
 struct InitRule {
   std::string match = "*";
   std::string from =
@@ -165,6 +174,7 @@ struct TrainingSpec {
   int64_t accumulate = 1; // micro-batches per update
   int64_t asRanks = 1;    // summed as by so many ranks; divides `accumulate`
   ClipSpec clip;
+  LossScaleSpec lossScale;
   std::vector<LoraRule> lora;
   std::optional<int64_t> budgetBytes;
   /// none, every, sqrt, regions, auto; empty: auto under a budget, else none

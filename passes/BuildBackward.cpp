@@ -3,6 +3,7 @@
 
 #include "ir/TrainingSpec.h"
 #include "passes/EntryFunctions.h"
+#include "passes/LossScale.h"
 #include "passes/Passes.h"
 #include "passes/ReverseMode.h"
 #include "passes/StateSymbols.h"
@@ -28,8 +29,12 @@ public:
       return signalPassFailure();
     }
     auto entry = copyEntry(forward, spec.accumulate > 1 ? "micro" : "step");
+    StateSymbols state(getOperation());
+    EntryReads reads(entry, state);
+    Builder builder(&getContext());
+    Value scale = readLossScale(spec.lossScale, state, reads, builder);
     ReverseMode reverse(entry);
-    if (failed(reverse.run(resultNamed(entry, "loss_sum"))))
+    if (failed(reverse.run(resultNamed(entry, "loss_sum"), scale)))
       return signalPassFailure();
     // After the gradients, so that the statistics' own operations are not differentiated.
     recordStatistics(entry);

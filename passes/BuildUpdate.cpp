@@ -5,6 +5,7 @@
 #include "ir/TrainingSpec.h"
 #include "ir/graph/GraphBuilder.h"
 #include "passes/EntryFunctions.h"
+#include "passes/LossScale.h"
 #include "passes/OptimizerUpdate.h"
 #include "passes/Passes.h"
 #include "passes/RankSums.h"
@@ -30,22 +31,33 @@ struct Gradient {
 class UpdateBuilder {
 public:
   UpdateBuilder(func::FuncOp entry, const TrainingSpec &spec, StateSymbols &state)
-      : spec(spec), state(state), reads(entry, state), builder(returnOf(entry)) {}
+      : entry(entry), spec(spec), state(state), reads(entry, state),
+        builder(returnOf(entry)) {}
 
-  /// Updates all parameters; returns the norm of the mean gradient where it is clipped,
-  /// else null.
-  Value build(std::vector<Gradient> gradients, Value count) {
+  /// Updates all parameters. Returns the entry's results: the norm of the mean gradient
+  /// where it is clipped, and with a loss scale the index of the first gradient (in name
+  /// order) that is not finite, -1 where all are. `buffers`: statistics that @micro has
+  /// changed.
+  std::vector<NamedValue> build(std::vector<Gradient> gradients, Value count,
+                                ArrayRef<graph::ParameterOp> buffers = {}) {
     GraphBuilder b = at("normalize");
     Value zero = b.splatLike(count, 0), one = b.splatLike(count, 1);
     // Without a single counted sample the gradients are 0, not NaN.
     Value some = b.compare(count, "gt", zero);
     Value inverse = b.select(some, b.div(one, b.select(some, count, one)), zero);
+    // Exact: the scale is a power of two.
+    if (Value scale = readLossScale(spec.lossScale, state, reads, builder))
+      inverse = b.div(inverse, scale);
     for (Gradient &gradient : gradients)
       gradient.sum = multiply(gradient.sum, inverse, gradient.parameter);
-    Value norm = spec.clip.kind == "global_norm" ? clip(gradients) : Value();
+    std::vector<NamedValue> named;
+    if (spec.lossScale.isOn())
+      named.push_back({"nonfinite", checkFinite(gradients, count, buffers)});
+    if (spec.clip.kind == "global_norm")
+      named.insert(named.begin(), {"grad_norm", clip(gradients)});
     for (const Gradient &gradient : gradients)
       update(gradient);
-    return norm;
+    return named;
   }
 
 private:
@@ -59,6 +71,43 @@ private:
     return b.mul(gradient, b.broadcastLike(converted, gradient));
   }
 
+  /// Decides whether the update applies, between unscaling and clipping; what it decides
+  /// on its own is written here: scale and statistics.
+  Value checkFinite(ArrayRef<Gradient> gradients, Value count,
+                    ArrayRef<graph::ParameterOp> buffers) {
+    GraphBuilder b = at("loss_scale");
+    auto i64 = RankedTensorType::get({}, builder.getI64Type());
+    Value first = b.splat(i64, -1);
+    for (size_t i = gradients.size(); i-- > 0;) {
+      Value wrong = countNonFinite(b, gradients[i].sum);
+      wrong = b.make<graph::AndOp>(b.compare(wrong, "gt", b.splatLike(wrong, 0)),
+                                   isActive(b, gradients[i].parameter));
+      first = b.select(wrong, b.splat(i64, static_cast<double>(i)), first);
+    }
+    applies = b.compare(first, "lt", b.splatLike(first, 0));
+    Value norm;
+    if (spec.lossScale.kind == "adaptive")
+      norm = b.mul(largestNorm(b, gradients), count); // of the sum: what is scaled
+    updateLossScale(spec.lossScale, state, reads, builder, applies, norm);
+    keepBuffers(entry, reads, builder, applies);
+    restoreBuffers(buffers, state, reads, builder, applies);
+    return first;
+  }
+
+  Value largestNorm(GraphBuilder &b, ArrayRef<Gradient> gradients) {
+    Value largest;
+    for (const Gradient &gradient : gradients) {
+      Value squares = squaresOf(b, gradient);
+      largest = largest ? b.make<graph::MaxOp>(largest, squares) : squares;
+    }
+    return b.make<graph::SqrtOp>(largest);
+  }
+
+  Value squaresOf(GraphBuilder &b, const Gradient &gradient) {
+    Value squares = b.cast(b.sumAll(b.square(gradient.sum)), b.getF32Type());
+    return b.select(isActive(b, gradient.parameter), squares, b.splatLike(squares, 0));
+  }
+
   /// Scales by min(1, max / (norm + 1e-6)), as PyTorch; squares are summed per tensor,
   /// then over tensors in name order. Groups that are frozen while training count for
   /// nothing, as parameters without a gradient do.
@@ -66,9 +115,7 @@ private:
     GraphBuilder b = at("clip");
     Value total;
     for (const Gradient &gradient : gradients) {
-      Value squares = b.cast(b.sumAll(b.square(gradient.sum)), b.getF32Type());
-      squares =
-          b.select(isActive(b, gradient.parameter), squares, b.splatLike(squares, 0));
+      Value squares = squaresOf(b, gradient);
       total = total ? b.add(total, squares) : squares;
     }
     Value norm = b.make<graph::SqrtOp>(total);
@@ -92,13 +139,16 @@ private:
   }
 
   void update(const Gradient &gradient) {
-    OptimizerUpdate(builder, state, reads, gradient.parameter).build(gradient.sum);
+    OptimizerUpdate(builder, state, reads, gradient.parameter, applies)
+        .build(gradient.sum);
   }
 
+  func::FuncOp entry;
   const TrainingSpec &spec;
   StateSymbols &state;
   EntryReads reads;
   OpBuilder builder;
+  Value applies; // i1; null: always
 };
 
 class BuildUpdate : public impl::BuildUpdateBase<BuildUpdate> {
@@ -116,6 +166,8 @@ public:
       return signalPassFailure();
     }
     StateSymbols state(getOperation());
+    if (spec.lossScale.isOn())
+      report(getOperation(), "loss_scale: " + lossScaleText(spec.lossScale));
     if (accumulates)
       accumulateThenUpdate(entry, state);
     else
@@ -135,8 +187,8 @@ private:
     std::vector<NamedValue> named{{"loss_sum", resultNamed(entry, "loss_sum")},
                                   {"loss_count", resultNamed(entry, "loss_count")}};
     UpdateBuilder update(entry, spec, state);
-    if (Value norm = update.build(gradientsOf(entry, state), named[1].value))
-      named.push_back({"grad_norm", norm});
+    for (NamedValue &result : update.build(gradientsOf(entry, state), named[1].value))
+      named.push_back(std::move(result));
     setResults(entry, named);
   }
 
@@ -168,7 +220,10 @@ private:
       sums.buildCloseEntry(getOperation(), all);
       reportRanks(sums.rounds());
     }
-    buildUpdateEntry(gradients, accumulators, counter, sums, state);
+    std::vector<graph::ParameterOp> buffers;
+    if (spec.lossScale.isOn())
+      buffers = saveBuffers(micro, state, builder);
+    buildUpdateEntry(gradients, accumulators, counter, buffers, sums, state);
   }
 
   void reportRanks(int64_t rounds) {
@@ -188,19 +243,19 @@ private:
 
   void buildUpdateEntry(std::vector<Gradient> gradients,
                         ArrayRef<graph::ParameterOp> accumulators,
-                        graph::ParameterOp counter, RankSums &sums, StateSymbols &state) {
+                        graph::ParameterOp counter, ArrayRef<graph::ParameterOp> buffers,
+                        RankSums &sums, StateSymbols &state) {
     func::FuncOp entry = createEntry(getOperation(), "update");
     OpBuilder builder(returnOf(entry));
     EntryReads reads(entry, state);
     for (auto [gradient, accumulator] : llvm::zip_equal(gradients, accumulators))
       gradient.sum = sums.total(accumulator, reads, builder);
     Value count = sums.total(counter, reads, builder);
-    Value norm = UpdateBuilder(entry, spec, state).build(gradients, count);
+    auto named = UpdateBuilder(entry, spec, state).build(gradients, count, buffers);
     for (graph::ParameterOp accumulator : accumulators)
       sums.clear(accumulator, builder);
     sums.clear(counter, builder);
-    if (norm)
-      setResults(entry, {{"grad_norm", norm}});
+    setResults(entry, named);
   }
 
   const TrainingSpec &spec;

@@ -16,9 +16,10 @@ static DictionaryAttr optionsOf(graph::ParameterOp parameter) {
 }
 
 OptimizerUpdate::OptimizerUpdate(OpBuilder &builder, StateSymbols &state,
-                                 EntryReads &reads, graph::ParameterOp parameter)
+                                 EntryReads &reads, graph::ParameterOp parameter,
+                                 Value applies)
     : builder(builder), state(state), reads(reads), parameter(parameter),
-      options(optionsOf(parameter)) {}
+      applies(applies), options(optionsOf(parameter)) {}
 
 APFloat OptimizerUpdate::number(StringRef key) const {
   return options.getAs<FloatAttr>(key).getValue();
@@ -98,12 +99,14 @@ void OptimizerUpdate::build(Value gradient) {
     write(target, reads.read(target), value);
 }
 
-/// A group that is frozen while training keeps every bit: no update, no momentum, no
-/// decay.
+/// A group that is frozen while training, or an update that is skipped, keeps every bit:
+/// no update, no momentum, no decay.
 void OptimizerUpdate::write(graph::ParameterOp target, Value old, Value value) {
   graph::GraphBuilder b(target.getLoc(), builder);
   Value active = constantControl("active", 1);
   Value moves = b.compare(active, "gt", b.splatLike(active, 0));
+  if (applies)
+    moves = b.make<graph::AndOp>(moves, applies);
   Value kept = b.select(b.broadcastLike(moves, value), value, old);
   b.create<graph::WriteOp>(target.getSymName(), kept);
 }

@@ -9,8 +9,9 @@ namespace sluice {
 /// its group in `graph.groups`.
 class OptimizerUpdate {
 public:
+  /// `applies`: i1, whether the update changes anything; null: it does.
   OptimizerUpdate(mlir::OpBuilder &builder, StateSymbols &state, EntryReads &reads,
-                  graph::ParameterOp parameter);
+                  graph::ParameterOp parameter, mlir::Value applies = {});
 
   /// From the mean gradient; writes the parameter and its state.
   void build(mlir::Value gradient);
@@ -48,6 +49,7 @@ private:
   StateSymbols &state;
   EntryReads &reads;
   graph::ParameterOp parameter;
+  mlir::Value applies;
   mlir::DictionaryAttr options;
   std::vector<graph::ParameterOp> kept;
   llvm::SmallVector<mlir::Value> hyperValues;

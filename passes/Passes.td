@@ -76,7 +76,8 @@ def BuildBackward : SpecPass<"build-backward", "createBuildBackward"> {
   let description = [{
     Reverse accumulation through the Differentiable interface. @forward is copied to @step (to @micro under
     accumulation), statistics are recorded there, and one result `grad/NAME` is added for each parameter that trains.
-    Operations between a loss and a trainable parameter that have no gradient are reported together.
+    Operations between a loss and a trainable parameter that have no gradient are reported together. With
+    `precision.loss_scale` the gradient of the loss is `scale/value` in place of 1.
   }];
 }
 
@@ -87,6 +88,8 @@ def BuildUpdate : SpecPass<"build-update", "createBuildUpdate"> {
     are written to the state. Under accumulation @micro adds to `grad/NAME` and `grad/count` instead, and @update does the rest.
     In the order of several ranks (`accumulate.as_ranks`) @close_rank moves a rank's sum into a binomial tree of sums `sum1/NAME`,
     `sum2/NAME`, `sum4/NAME`, ... and @update adds what is left.
+    With `precision.loss_scale` the sums are divided by the scale too, then checked, then clipped: unless all are finite, every write keeps the
+    old value but those of `scale/...`. Under accumulation @micro keeps buffers as they were before a window in `restore/NAME`.
   }];
 }
 
@@ -102,7 +105,7 @@ def VerifyTrain : Pass<"verify-train", "::mlir::ModuleOp"> {
   let summary = "Checks what the train stage promises";
   let description = [{
     Every symbol read or written exists with the same type, an entry writes a symbol at most once, only @step, @micro, @close_rank and @update write,
-    arguments and results are named, and controls are never written.
+    arguments and results are named, and `control/...` is never written.
   }];
   let constructor = "::sluice::createVerifyTrain()";
 }

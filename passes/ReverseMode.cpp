@@ -81,7 +81,7 @@ void ReverseMode::reportMissing() {
         << "'" << op->getName().stripDialect() << "' (node '" << nodeName(op) << "')";
 }
 
-LogicalResult ReverseMode::run(Value loss) {
+LogicalResult ReverseMode::run(Value loss, Value seed) {
   findActive();
   Block &body = entry.getBody().front();
   OpBuilder builder(body.getTerminator());
@@ -90,7 +90,7 @@ LogicalResult ReverseMode::run(Value loss) {
     forward.push_back(&op);
   graph::GraphBuilder b(loss.getLoc(), builder);
   if (active.contains(loss))
-    cotangents[loss] = b.splatLike(loss, 1);
+    cotangents[loss] = seed ? seed : b.splatLike(loss, 1);
   bool failedOne = false;
   // Reverse program order: every use of a value comes before its definition, always in
   // the same order.

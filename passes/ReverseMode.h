@@ -14,8 +14,9 @@ namespace sluice {
 class ReverseMode {
 public:
   explicit ReverseMode(mlir::func::FuncOp entry) : entry(entry) {}
-  /// Fails after reporting every operation on the way that has no gradient.
-  mlir::LogicalResult run(mlir::Value loss);
+  /// `seed`: the gradient of the loss itself, 1 where it is null. Fails after reporting
+  /// every operation on the way that has no gradient.
+  mlir::LogicalResult run(mlir::Value loss, mlir::Value seed = {});
   /// The gradient by symbol of the parameter; parameters without influence are absent.
   const llvm::StringMap<mlir::Value> &gradients() const { return bySymbol; }
 

@@ -45,7 +45,7 @@ LogicalResult checkWrites(func::FuncOp entry, const StateSymbols &state) {
              << "'" << entry.getSymName() << "' writes '" << write.getSymbol()
              << "', expected state to change in step, micro, close_rank and update only";
     graph::ParameterOp target = state.lookup(write.getSymbol());
-    if (target.getRole() == "control")
+    if (target.getSymName().starts_with("control/"))
       return write.emitError() << "'" << entry.getSymName() << "' writes the control '"
                                << write.getSymbol() << "', which the runtime sets";
     if (target.getRole() == "parameter" && !target.getTrainable())

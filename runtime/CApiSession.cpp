@@ -70,6 +70,8 @@ void sluice::fill(sluice_step_result *out, const StepResult &result) {
   out->updated = result.updated;
   out->has_grad_norm = result.gradNorm.has_value();
   out->grad_norm = result.gradNorm.value_or(0.0f);
+  out->skipped = result.skipped;
+  out->loss_scale = result.lossScale.value_or(1.0f);
 }
 
 /// The batch's list of pointers is kept with the thread so that steps do not allocate.
@@ -154,8 +156,7 @@ sluice_status sluice_session_output(sluice_session *session, const char *name,
 }
 
 sluice_status sluice_session_output_shape(sluice_session *session, const char *name,
-                                          int64_t *shape, size_t capacity,
-                                          size_t *rank) {
+                                          int64_t *shape, size_t capacity, size_t *rank) {
   return with(session, [&](Session &self) {
     if (!name || !rank || (!shape && capacity > 0))
       return Status::usage("argument 'name', 'shape' or 'rank' is null");

@@ -1,5 +1,6 @@
 #include "runtime/Checkpoint.h"
 
+#include "runtime/Fill.h"
 #include "runtime/Safetensors.h"
 
 #include <algorithm>
@@ -167,6 +168,34 @@ void addLine(std::vector<std::string> &lines, std::string line) {
     lines.push_back("...");
 }
 
+/// A checkpoint loads into a plan with another loss scale: what one of them lacks is left
+/// out.
+bool isScale(std::string_view name) { return name.starts_with("scale/"); }
+
+/// What of the loss scale the other side lacks, or has in excess.
+void noteScale(const Plan &plan, const SafetensorsFile &file,
+               std::vector<std::string> &notes) {
+  bool inFile = file.find("scale/value") != nullptr, inPlan = plan.state("scale/value");
+  if (inFile && !inPlan)
+    notes.push_back("checkpoint '" + file.name() +
+                    "' has a loss scale, the plan has none: it is left out");
+  if (inPlan && !inFile)
+    notes.push_back("checkpoint '" + file.name() +
+                    "' has no loss scale: the plan's begins anew");
+}
+
+/// State of the scale that a checkpoint lacks begins as the plan says.
+void resetScale(Session &session, const SafetensorsFile &file) {
+  const auto *tensors = session.plan().raw().state();
+  for (uint32_t i = 0; i < sizeOf(tensors); ++i) {
+    const fbs::StateTensor *tensor = tensors->Get(i);
+    std::string_view name = viewOf(tensor->name());
+    if (isScale(name) && !file.find(name))
+      fillTensor(static_cast<DType>(tensor->dtype()), session.state(name).data(),
+                 tensor->size(), tensor->fill());
+  }
+}
+
 std::vector<std::string> differences(const Plan &plan, const SafetensorsFile &file) {
   std::vector<std::string> lines;
   for (uint32_t i = 0; i < sizeOf(plan.raw().state()); ++i) {
@@ -175,6 +204,8 @@ std::vector<std::string> differences(const Plan &plan, const SafetensorsFile &fi
       continue;
     std::string name = textOf(tensor->name());
     const TensorEntry *entry = file.find(name);
+    if (!entry && isScale(name))
+      continue;
     if (!entry) {
       addLine(lines, "'" + name + "' is missing in the checkpoint");
       continue;
@@ -188,7 +219,7 @@ std::vector<std::string> differences(const Plan &plan, const SafetensorsFile &fi
   }
   for (const TensorEntry &entry : file.tensors()) {
     const fbs::StateTensor *tensor = plan.state(entry.name);
-    if (!tensor || !tensor->saved())
+    if ((!tensor || !tensor->saved()) && !isScale(entry.name))
       addLine(lines, "'" + entry.name + "' is not in the plan");
   }
   return lines;
@@ -204,7 +235,11 @@ Result<CheckpointInfo> restore(Session &session, const SafetensorsFile &file,
     return Status::refused(text);
   }
   Progress progress = *progressOf(file);
+  noteScale(session.plan(), file, notes);
+  resetScale(session, file);
   for (const TensorEntry &entry : file.tensors()) {
+    if (isScale(entry.name) && !session.plan().state(entry.name))
+      continue;
     Status status = session.writeState(entry.name, file.data(entry).data(), entry.bytes);
     if (!status.ok())
       return status;

@@ -82,10 +82,12 @@ Status checkControl(const fbs::Plan &plan, const fbs::StateTensor &tensor) {
     } else if (rest == "clip_max") {
       expected = fbs::DType::f32;
     } else if (rest != "seed" && rest != "update" && rest != "sample" &&
-               rest != "valid" && rest != "rank") {
+               rest != "valid" && rest != "rank" && rest != "pending") {
       return broken("control " + quoted(name) + " is not one this runtime writes");
     }
-  } else if (name != "step") {
+  } else if (name == "scale/value") {
+    expected = fbs::DType::f32;
+  } else if (name != "step" && name != "scale/good_steps" && name != "scale/skipped") {
     return Status::success();
   }
   if (tensor.dtype() != expected ||
@@ -117,6 +119,7 @@ Status checkStateTensor(const fbs::Plan &plan, const fbs::StateTensor &tensor) {
   if (tensor.space() != fbs::Space::state && !onHost)
     return broken("state " + name + " lies in a space it may not be in");
   if (onHost && (tensor.role() == fbs::Role::control || viewOf(tensor.name()) == "step" ||
+                 viewOf(tensor.name()).starts_with("scale/") ||
                  viewOf(tensor.name()).starts_with("control/")))
     return broken("state " + name + " is a control in the host's memory");
   uint64_t reservation = onHost ? plan.host_state_bytes() : plan.state_bytes();

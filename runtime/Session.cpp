@@ -101,7 +101,8 @@ void Session::fillStep() {
 }
 
 double Session::rateOf(const GroupControls &group) const {
-  return group.hasFixedRate ? group.fixedRate : learningRate(*group.group, updatesDone);
+  return group.hasFixedRate ? group.fixedRate
+                            : learningRate(*group.group, appliedUpdates());
 }
 
 void Session::writeControls(int64_t firstSample, int64_t valid) {
@@ -113,6 +114,7 @@ void Session::writeControls(int64_t firstSample, int64_t valid) {
   set(controls.update, updatesDone);
   set(controls.sample, firstSample);
   set(controls.valid, valid);
+  set(controls.pending, pending);
   controls.clipMax.write();
   for (const GroupControls &group : controls.groups)
     writeGroupControls(group);
@@ -130,10 +132,11 @@ void Session::execute(LoadedProgram &loaded, int64_t valid) {
     output.isUsed = false;
 }
 
-void Session::update(LoadedProgram &loaded, StepResult &result) {
+Status Session::update(LoadedProgram &loaded, StepResult &result) {
   ++updatesDone;
+  result.skipped = loaded.nonFinite && *loaded.nonFinite >= 0;
   for (GroupControls &group : controls.groups)
-    group.skipped += group.frozen;
+    group.skipped += group.frozen && !result.skipped;
   if (controls.step)
     *controls.step = updatesDone;
   pending = 0;
@@ -143,6 +146,11 @@ void Session::update(LoadedProgram &loaded, StepResult &result) {
   if (loaded.gradNorm)
     result.gradNorm = *loaded.gradNorm;
   windowLossSum = windowLossCount = 0;
+  // The state has moved on all the same: the next step would do as this one.
+  bool isStuck = result.skipped && controls.scale &&
+                 !(*controls.scale < *result.lossScale) &&
+                 !(*controls.scale > *result.lossScale);
+  return isStuck ? scaleStuck(*loaded.nonFinite) : Status::success();
 }
 
 Status Session::step(const Batch &batch, StepResult &result) {
@@ -154,6 +162,8 @@ Status Session::step(const Batch &batch, StepResult &result) {
   if (Status status = feed(**loaded, batch, batch.firstSample); !status.ok())
     return status;
   writeControls(batch.firstSample, batch.count);
+  if (controls.scale)
+    result.lossScale = *controls.scale;
   execute(**loaded, batch.count);
   samplesDone = batch.firstSample + batch.count;
   result.lossSum = *(*loaded)->lossSum;
@@ -162,18 +172,16 @@ Status Session::step(const Batch &batch, StepResult &result) {
   windowLossCount += result.lossCount;
   result.windowLossSum = windowLossSum;
   result.windowLossCount = windowLossCount;
-  if (!accumulates) {
-    update(**loaded, result);
-    return Status::success();
-  }
-  if (++pending < planPtr->accumulate())
+  if (accumulates && ++pending < planPtr->accumulate())
     return closeRank();
+  if (!accumulates)
+    return explained(update(**loaded, result), batch, result);
   StepResult ofWindow;
   Status status = flush(ofWindow);
   ofWindow.lossSum = result.lossSum;
   ofWindow.lossCount = result.lossCount;
   result = ofWindow;
-  return status;
+  return explained(std::move(status), batch, result);
 }
 
 /// Behind the last micro-batch of every rank but the last, which needs no room to wait.
@@ -201,9 +209,10 @@ Status Session::flush(StepResult &result) {
     return loaded.status();
   fillStep();
   writeControls(samplesDone, 0);
+  if (controls.scale)
+    result.lossScale = *controls.scale;
   execute(**loaded, 0);
-  update(**loaded, result);
-  return Status::success();
+  return update(**loaded, result);
 }
 
 Status Session::eval(const Batch &batch, StepResult &result) {

@@ -49,8 +49,11 @@ struct StepResult {
   double lossSum = 0, lossCount = 0; // of this micro-batch
   bool updated = false;              // the window is complete
   double windowLossSum = 0,
-         windowLossCount = 0;    // since the last update, this one included
-  std::optional<float> gradNorm; // of an update, when the plan clips
+         windowLossCount = 0;     // since the last update, this one included
+  std::optional<float> gradNorm;  // of an update, when the plan clips
+  std::optional<float> lossScale; // of this step, when the plan scales the loss
+  bool skipped = false;  // an update that changes nothing: a gradient is not finite
+  std::string nonFinite; // with an error at the floor of the scale: where it began
 
   double loss() const { return lossCount > 0 ? lossSum / lossCount : 0; }
   double windowLoss() const {
@@ -81,6 +84,10 @@ public:
   /// Updates from a window that is not complete; nothing to do when it is empty
   /// (result.updated says so).
   Status flush(StepResult &result);
+  /// Runs the forward and backward part of a batch for its values alone, and says which
+  /// operation is the first to give one that is not finite; empty when all are finite.
+  /// Nothing changes but outputs. Not inside a window.
+  std::string findNonFinite(const Batch &batch);
   Status eval(const Batch &batch, StepResult &result);
   Status infer(const Batch &batch);
 
@@ -97,6 +104,9 @@ public:
   uint32_t variant() const { return rungIndex; }
 
   int64_t updates() const { return updatesDone; }
+  /// Of them: those that the loss scale has skipped. Rates and bias corrections go by the
+  /// others.
+  int64_t skippedUpdates() const;
   /// Samples of training consumed: where the data goes on.
   int64_t samples() const { return samplesDone; }
   /// Of the batch that ran last.
@@ -167,6 +177,7 @@ private:
     int64_t batch = 0; // samples it is planned for
     std::unique_ptr<Executor> executor;
     const float *lossSum = nullptr, *lossCount = nullptr, *gradNorm = nullptr;
+    const int64_t *nonFinite = nullptr; // index of the first gradient that is, or -1
   };
   struct HyperControl {
     std::string_view name;
@@ -191,7 +202,8 @@ private:
   };
   struct Controls {
     int64_t *seed = nullptr, *update = nullptr, *sample = nullptr, *valid = nullptr,
-            *rank = nullptr, *step = nullptr;
+            *rank = nullptr, *step = nullptr, *pending = nullptr, *skipped = nullptr;
+    float *scale = nullptr;
     std::vector<GroupControls> groups;
     HyperControl clipMax;
   };
@@ -237,7 +249,10 @@ private:
   void cropOutputs(const LoadedProgram &loaded, const Batch &batch);
   Result<uint32_t> findOutput(std::string_view name) const;
   Status closeRank();
-  void update(LoadedProgram &loaded, StepResult &result);
+  Status update(LoadedProgram &loaded, StepResult &result);
+  int64_t appliedUpdates() const { return updatesDone - skippedUpdates(); }
+  Status scaleStuck(int64_t parameter) const;
+  Status explained(Status status, const Batch &batch, StepResult &result);
   double rateOf(const GroupControls &controls) const;
 
   PlanPtr planPtr;

@@ -5,6 +5,7 @@
 #include "runtime/Schedule.h"
 #include "runtime/Session.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -106,8 +107,9 @@ double Session::GroupControls::currentOf(std::string_view name, double otherwise
 void Session::writeGroupControls(const GroupControls &group) const {
   for (const HyperControl &control : group.hyper)
     control.write();
-  // A frozen group does not count updates, as a parameter without a gradient does not.
-  int64_t done = updatesDone - group.skipped;
+  // A frozen group does not count updates, as a parameter without a gradient does not,
+  // and none counts what the loss scale has skipped.
+  int64_t done = std::max<int64_t>(0, appliedUpdates() - group.skipped);
   double beta1 = group.currentOf("beta1", group.group->beta1());
   double beta2 = group.currentOf("beta2", group.group->beta2());
   auto set = [](float *place, double value) {

@@ -15,9 +15,12 @@ void Session::findScalars(LoadedProgram &loaded) {
   const auto *outputs = loaded.program->outputs();
   for (uint32_t o = 0; o < sizeOf(outputs); ++o) {
     const fbs::Port *port = outputs->Get(o);
+    uint8_t *base = arenas().of(port->space());
+    if (viewOf(port->name()) == "nonfinite" && port->dtype() == fbs::DType::i64 &&
+        port->size() == sizeof(int64_t))
+      loaded.nonFinite = reinterpret_cast<const int64_t *>(base + port->offset());
     if (port->dtype() != fbs::DType::f32 || port->size() != sizeof(float))
       continue;
-    uint8_t *base = arenas().of(port->space());
     const float *value = reinterpret_cast<const float *>(base + port->offset());
     if (viewOf(port->name()) == "loss_sum")
       loaded.lossSum = value;

@@ -17,6 +17,9 @@ void Session::findControls() {
   controls.valid = stateScalar<int64_t>("control/valid");
   controls.rank = stateScalar<int64_t>("control/rank");
   controls.step = stateScalar<int64_t>("step");
+  controls.pending = stateScalar<int64_t>("control/pending");
+  controls.skipped = stateScalar<int64_t>("scale/skipped");
+  controls.scale = stateScalar<float>("scale/value");
   for (uint32_t i = 0; i < sizeOf(planPtr->raw().groups()); ++i) {
     GroupControls group;
     group.group = planPtr->raw().groups()->Get(i);

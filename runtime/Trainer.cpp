@@ -59,6 +59,7 @@ private:
   int64_t updatesPerEpoch() const;
   int64_t target() const;
   Status runWindow(StepResult &result, double &computeUs);
+  Status explained(Status status, int64_t firstSample, const StepResult &result);
   Status afterUpdate(const StepResult &result, double rate, double computeUs);
   Status save();
   Status runEval();
@@ -141,6 +142,7 @@ int64_t TrainLoop::target() const {
 /// Micro-batches up to the next update. The end of an epoch ends a window too.
 Status TrainLoop::runWindow(StepResult &result, double &computeUs) {
   computeUs = 0;
+  int64_t firstSample = session.samples();
   do {
     if (Status status = source.next(batch); !status.ok())
       return status;
@@ -152,9 +154,25 @@ Status TrainLoop::runWindow(StepResult &result, double &computeUs) {
       status = session.flush(result);
     computeUs += static_cast<double>(nowNs() - beginNs) / 1e3;
     if (!status.ok())
-      return status;
+      return explained(std::move(status), firstSample, result);
   } while (!result.updated);
   return Status::success();
+}
+
+/// Where the session does not say which operation came to a value that is not finite,
+/// another micro-batch of the window does.
+Status TrainLoop::explained(Status status, int64_t firstSample,
+                            const StepResult &result) {
+  if (!result.skipped || !result.nonFinite.empty() || !source.seek(firstSample).ok())
+    return status;
+  while (firstSample < session.samples() && source.next(batch).ok()) {
+    if (std::string found = session.findNonFinite(batch); !found.empty()) {
+      status.message += "; " + found;
+      break;
+    }
+    firstSample += batch.count;
+  }
+  return status;
 }
 
 Status TrainLoop::save() {
@@ -256,7 +274,9 @@ Status TrainLoop::afterUpdate(const StepResult &result, double rate, double comp
   int64_t updates = session.updates();
   summary.losses.push_back(result.windowLoss());
   stepUs.push_back(computeUs);
-  if (options.stopOnNonFinite && !std::isfinite(result.windowLoss()))
+  summary.lossScale = result.lossScale;
+  summary.skipped += result.skipped;
+  if (options.stopOnNonFinite && !result.skipped && !std::isfinite(result.windowLoss()))
     return Status::damaged(
         "the loss of update " + std::to_string(updates) +
         " is not finite (samples up to " + std::to_string(session.samples()) +
@@ -270,6 +290,9 @@ Status TrainLoop::afterUpdate(const StepResult &result, double rate, double comp
     progress.loss = result.windowLoss();
     progress.rate = rate;
     progress.gradNorm = result.gradNorm;
+    progress.lossScale = result.lossScale;
+    progress.skipped = result.skipped;
+    progress.skippedUpdates = session.skippedUpdates();
     progress.stepUs = computeUs;
     stopped = !options.onUpdate(progress);
   }

@@ -37,7 +37,10 @@ struct TrainProgress {
   double loss = 0;     // mean over the window
   double rate = 0;     // of the first group, as used by this update
   std::optional<float> gradNorm;
-  double stepUs = 0; // the window's compute, without waiting for data
+  std::optional<float> lossScale; // of this update
+  bool skipped = false;           // it changed nothing: a gradient was not finite
+  int64_t skippedUpdates = 0;     // in total, this one included
+  double stepUs = 0;              // the window's compute, without waiting for data
 };
 
 struct TrainOptions {
@@ -58,7 +61,8 @@ struct TrainOptions {
   std::function<Status(Session &)> onStart;
   CheckpointOptions checkpoint;
   bool stopOnNonFinite =
-      true; // a loss that is NaN or infinite ends training with StatusCode::damaged
+      true; // a loss that is NaN or infinite ends training with StatusCode::damaged,
+            // unless the loss scale skips the update
 
   /// Ends training after `patience` evaluations in a row that were not the best of this
   /// metric; empty: never. What it has seen is kept beside the checkpoints.
@@ -76,12 +80,14 @@ struct TrainOptions {
 };
 
 struct TrainSummary {
-  int64_t updates = 0;         // in total
-  int64_t steps = 0;           // updates of this run
-  int64_t samples = 0;         // of this run
-  std::vector<double> losses;  // per update of this run
-  double loss = 0;             // the last of them
-  double stepUsMedian = 0;     // per update
+  int64_t updates = 0;            // in total
+  int64_t steps = 0;              // updates of this run
+  int64_t skipped = 0;            // of them: those that the loss scale skipped
+  std::optional<float> lossScale; // of the last update
+  int64_t samples = 0;            // of this run
+  std::vector<double> losses;     // per update of this run
+  double loss = 0;                // the last of them
+  double stepUsMedian = 0;        // per update
   double samplesPerSecond = 0; // wall time, data included, evaluation and checkpoints not
   std::optional<EvalReport> eval;     // the last
   std::string checkpointPath;         // the last written

@@ -98,6 +98,10 @@ private:
   void readLadder(const YAML::Node &memory);
   void readRegions(const YAML::Node &memory);
   void readMemory(const YAML::Node &node);
+  void readPrecision(const YAML::Node &node);
+  void readLossScale(const YAML::Node &node);
+  void powerOfTwo(const YAML::Node &parent, const char *key, double &into, double low,
+                  double high);
   void readTies(const YAML::Node &node);
   void readEntries(const YAML::Node &node);
 

@@ -184,6 +184,8 @@ Value ProgramBuilder::destination(Value result) {
   if (bound)
     return bound;
   bound = buffer(valueNames(result), "activations", plan::tensorBytes(result.getType()));
+  bound.getDefiningOp()->setAttr(
+      elementAttr, TypeAttr::get(graph::tensorType(result).getElementType()));
   Operation *producer = result.getDefiningOp();
   if (Attribute run = producer ? producer->getAttr(recomputeAttr) : Attribute())
     bound.getDefiningOp()->setAttr(recomputeAttr, run);

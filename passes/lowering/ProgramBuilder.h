@@ -110,5 +110,7 @@ std::string valueNames(mlir::Value value);
 
 /// Marks the k-th run more of an operation, from 1; then its launch and its buffers.
 inline constexpr llvm::StringLiteral recomputeAttr = "recompute";
+/// On buffers that hold values of one type: it.
+inline constexpr llvm::StringLiteral elementAttr = "plan.element";
 
 } // namespace sluice

@@ -109,6 +109,46 @@ TEST_F(SpecReaderTest, PlannedKeysAreNotYet) {
   expectError("precision: {compute: amp_bf16}\n", "not yet supported");
 }
 
+TEST_F(SpecReaderTest, LossScaleIsAKindOrAMap) {
+  auto result = read("precision: {loss_scale: {init: 1024, growth_interval: 100, "
+                     "backoff: 0.25, min_scale: 0.5, max_scale: 2048}}\n");
+  ASSERT_TRUE(result.spec) << result.errors[0];
+  const LossScaleSpec &scale = result.spec->lossScale;
+  EXPECT_EQ(scale.kind, "dynamic");
+  EXPECT_EQ(scale.init, 1024);
+  EXPECT_EQ(scale.growthInterval, 100);
+  EXPECT_EQ(scale.backoff, 0.25);
+  EXPECT_EQ(scale.min, 0.5);
+  EXPECT_EQ(scale.max, 2048);
+  result = read("precision: {loss_scale: adaptive}\n");
+  ASSERT_TRUE(result.spec) << result.errors[0];
+  EXPECT_EQ(result.spec->lossScale.kind, "adaptive");
+  EXPECT_EQ(result.spec->lossScale.init, 65536);
+  result = read("precision: {loss_scale: {kind: static, init: 128}}\n");
+  ASSERT_TRUE(result.spec) << result.errors[0];
+  EXPECT_EQ(result.spec->lossScale.min, 128);
+  EXPECT_EQ(result.spec->lossScale.max, 128);
+  EXPECT_FALSE(read("precision: {loss_scale: none}\n").spec->lossScale.isOn());
+  EXPECT_FALSE(read("seed: 1\n").spec->lossScale.isOn());
+}
+
+TEST_F(SpecReaderTest, LossScaleRefusesWhatCannotBeUndone) {
+  expectError("precision: {loss_scale: {init: 1000}}\n",
+              "'init' is 1000, expected a power of two such as 1024");
+  expectError("precision: {loss_scale: {backoff: 0.7}}\n", "'backoff' is 0.7");
+  expectError("precision: {loss_scale: {init: 1, min_scale: 2}}\n",
+              "begins at 1, expected a number from 'min_scale', 2,");
+  expectError("precision: {loss_scale: {kind: static, max_scale: 2}}\n",
+              "'precision.loss_scale.max_scale' has no effect on static; remove it");
+  expectError("precision: {loss_scale: {kind: adaptive, growth_interval: 2}}\n",
+              "has no effect on adaptive");
+  expectError("precision: {loss_scale: {kind: dynamical}}\n",
+              "expected one of none, dynamic, static, adaptive");
+  expectError("precision: {loss_scale: [1]}\n", "is 'a list'");
+  expectError("precision: {compute: amp_fp16, loss_scale: none}\n",
+              "'precision.loss_scale' is none under 'amp_fp16'");
+}
+
 TEST_F(SpecReaderTest, AllErrorsAreReportedAtOnce) {
   auto result = read("optimiser: 1\nlos: {kind: mse}\n");
   EXPECT_EQ(result.errors.size(), 2u);
@@ -239,7 +279,9 @@ TEST(ParseSize, UnitsAndRefusals) {
 TEST(SpecSchema, ListsReadyKeysOnly) {
   std::string schema = specSchema();
   EXPECT_NE(schema.find("label_smoothing"), std::string::npos);
-  EXPECT_EQ(schema.find("loss_scale"), std::string::npos);
+  EXPECT_NE(schema.find("loss_scale"), std::string::npos);
+  EXPECT_EQ(schema.find("fluctuation"), std::string::npos);
+  EXPECT_EQ(schema.find("\"controller\""), std::string::npos);
 }
 
 } // namespace

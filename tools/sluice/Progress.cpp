@@ -20,6 +20,18 @@ std::string Progress::bar(const TrainProgress &progress) const {
          std::string(static_cast<size_t>(width - filled), '.') + "]";
 }
 
+static std::string scaleText(const TrainProgress &progress) {
+  if (!progress.lossScale)
+    return "";
+  char text[80];
+  std::snprintf(text, sizeof text, "  scale %g",
+                static_cast<double>(*progress.lossScale));
+  std::string result = text;
+  if (progress.skippedUpdates > 0)
+    result += ", " + std::to_string(progress.skippedUpdates) + " skipped";
+  return result;
+}
+
 std::string Progress::numbers(const TrainProgress &progress) {
   double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   double rate =
@@ -33,7 +45,7 @@ std::string Progress::numbers(const TrainProgress &progress) {
       text, sizeof text, "%lld/%lld  loss %.4f  lr %.2e  %.0f samples/s  %ld:%02ld left",
       static_cast<long long>(progress.updates), static_cast<long long>(progress.target),
       progress.loss, progress.rate, rate, left / 60, left % 60);
-  return text;
+  return text + scaleText(progress);
 }
 
 void Progress::update(const TrainProgress &progress) {

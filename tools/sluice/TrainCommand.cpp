@@ -67,7 +67,7 @@ Status checkArguments(const TrainArguments &arguments) {
   return Status::success();
 }
 
-/// One line per update: update, samples, loss, rate.
+/// One line per update.
 class CsvLog {
 public:
   Status open(const std::string &path) {
@@ -77,7 +77,7 @@ public:
     if (!file)
       return Status::refused("cannot write the log '" + path +
                              "': check that the folder exists and is writable");
-    file << "update,samples,loss,lr,grad_norm\n";
+    file << "update,samples,loss,lr,grad_norm,loss_scale,skipped\n";
     return Status::success();
   }
   void write(const TrainProgress &progress) {
@@ -88,7 +88,10 @@ public:
          << progress.rate << ',';
     if (progress.gradNorm)
       file << *progress.gradNorm;
-    file << '\n';
+    file << ',';
+    if (progress.lossScale)
+      file << *progress.lossScale;
+    file << ',' << progress.skipped << '\n';
   }
 
 private:
@@ -103,6 +106,10 @@ void report(const TrainArguments &arguments, const Session &session,
   if (arguments.losses)
     out["losses"] = summary.losses;
   out["loss"] = summary.loss;
+  if (summary.lossScale) {
+    out["loss_scale"] = *summary.lossScale;
+    out["skipped"] = summary.skipped;
+  }
   out["step_us_median"] = summary.stepUsMedian;
   out["samples_per_s"] = summary.samplesPerSecond;
   PlanMemory memory = session.plan().memory();
@@ -124,6 +131,12 @@ void report(const TrainArguments &arguments, const Session &session,
       static_cast<long long>(summary.steps), summary.loss, summary.samplesPerSecond,
       summary.stepUsMedian, sizeText(memory.stateBytes + memory.stepBytes).c_str());
   console.line(text);
+  if (summary.lossScale) {
+    std::snprintf(text, sizeof text, "loss scale %g, %lld updates skipped",
+                  static_cast<double>(*summary.lossScale),
+                  static_cast<long long>(summary.skipped));
+    console.line(text);
+  }
   if (summary.isStoppedEarly)
     console.line("stopped early: " + arguments.earlyStop + " has not improved");
   out["stopped_early"] = summary.isStoppedEarly;
@@ -158,8 +171,8 @@ int runTrain(const TrainArguments &arguments, Console &console) {
     return console.fail(source.status());
   std::unique_ptr<BatchSource> evalSource;
   if (!arguments.evalData.empty()) {
-    auto opened = openSource(**session, "eval", arguments.evalData,
-                             arguments.evalBuckets, false);
+    auto opened =
+        openSource(**session, "eval", arguments.evalData, arguments.evalBuckets, false);
     if (!opened)
       return console.fail(opened.status());
     evalSource = std::move(*opened);
@@ -253,7 +266,9 @@ Command addTrain(CLI::App &parent, Console &console) {
                 "go on from the newest checkpoint, bit for bit");
   addHyperOptions(app, arguments->hyper);
   app->add_option("--trace", arguments->trace, "write a timeline for Perfetto (JSON)");
-  app->add_option("--log", arguments->log, "write update, samples, loss, rate as CSV");
+  app->add_option(
+      "--log", arguments->log,
+      "write a line per update as CSV: samples, loss, rate, norm, loss scale");
   app->add_option("--comm", arguments->communicator, "local");
   app->add_flag("--losses", arguments->losses, "with --json: every loss");
   app->add_flag("--measure", arguments->measure,

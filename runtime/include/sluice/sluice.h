@@ -125,9 +125,11 @@ typedef struct sluice_step_result {
   double loss_sum, loss_count; /* of this micro-batch; the mean loss is sum / count */
   double window_loss_sum,
       window_loss_count; /* since the last update, this micro-batch included */
-  bool updated;          /* the parameters have changed */
+  bool updated;          /* an update ended the window */
   bool has_grad_norm;
-  float grad_norm; /* before clipping */
+  float grad_norm;  /* before clipping */
+  bool skipped;     /* an update that changed no parameter: a gradient was not finite */
+  float loss_scale; /* of this step; 1 where the plan has none */
 } sluice_step_result;
 
 /* Zero is the default of every field: sluice_session_options options = {0}; */

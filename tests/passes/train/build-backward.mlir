@@ -1,4 +1,5 @@
 // RUN: sluice-opt --build-backward %s | FileCheck %s
+// RUN: sluice-opt --set precision.loss_scale=dynamic --build-backward %s | FileCheck %s --check-prefix=SCALED
 
 graph.parameter @"param/w" : tensor<3xf32> "parameter" {group = "default", trainable}
 graph.parameter @"param/frozen" : tensor<3xf32> "parameter"
@@ -23,3 +24,9 @@ func.func @forward(%x: tensor<3xf32> {graph.name = "x"}, %n: tensor<f32> {graph.
 // CHECK: %[[DW1:.*]] = graph.mul %[[DP]], %[[F]]
 // CHECK: %[[DW:.*]] = graph.add %[[DW0]], %[[DW1]]
 // CHECK: return %{{.*}}, %{{.*}}, %[[DW]]
+
+// The gradient of the loss is the scale.
+// SCALED: graph.parameter @"scale/value" : tensor<f32> "control" {fill = 6.553600e+04 : f64}
+// SCALED-LABEL: func.func @step
+// SCALED: %[[SCALE:.*]] = graph.read @"scale/value"
+// SCALED: graph.reshape %[[SCALE]]

@@ -1,6 +1,7 @@
 // RUN: sluice-opt --spec %S/inputs/train.yaml --build-update %s | FileCheck %s
 // RUN: sluice-opt --spec %S/inputs/train.yaml --set accumulate=2 --build-update %s | FileCheck %s --check-prefix=MICRO
 // RUN: sluice-opt --spec %S/inputs/train.yaml --set accumulate.count=4 --set accumulate.as_ranks=4 --build-update %s | FileCheck %s --check-prefix=RANKS
+// RUN: sluice-opt --spec %S/inputs/train.yaml --set precision.loss_scale=dynamic --set clip.kind=global_norm --set clip.max=1 --build-update %s | FileCheck %s --check-prefix=SCALED
 
 module attributes {graph.groups = [{name = "default", kind = "sgd", lr = 0.1 : f64, momentum = 0.9 : f64, dampening = 0.0 : f64, weight_decay = 0.0 : f64, members = ["param/w"]}]} {
   graph.parameter @"param/w" : tensor<3xf32> "parameter" {group = "default", trainable}
@@ -22,6 +23,21 @@ module attributes {graph.groups = [{name = "default", kind = "sgd", lr = 0.1 : f
   func.func @step(%g: tensor<3xf32> {graph.name = "g"}, %n: tensor<f32> {graph.name = "n"}) -> (tensor<f32> {graph.name = "loss_sum"}, tensor<f32> {graph.name = "loss_count"}, tensor<3xf32> {graph.name = "grad/w"}) {
     return %n, %n, %g : tensor<f32>, tensor<f32>, tensor<3xf32>
   }
+  // Unscaled with the division by the count, then checked, then clipped.
+  // SCALED-LABEL: func.func @step
+  // SCALED: %[[SCALE:.*]] = graph.read @"scale/value"
+  // SCALED: %[[INVERSE:.*]] = graph.div %{{.*}}, %[[SCALE]]
+  // SCALED: %[[FACTOR:.*]] = graph.broadcast %[[INVERSE]]
+  // SCALED: %[[MEAN:.*]] = graph.mul %{{.*}}, %[[FACTOR]]
+  // SCALED: %[[SIZE:.*]] = graph.abs %[[MEAN]]
+  // SCALED: graph.compare %[[SIZE]], %{{.*}} {predicate = "lt"}
+  // SCALED: %[[FIRST:.*]] = graph.select {{.*}} -> tensor<i64>
+  // SCALED: %[[FINITE:.*]] = graph.compare %[[FIRST]], %{{.*}} {predicate = "lt"}
+  // SCALED: graph.write @"scale/value"
+  // SCALED: graph.mul %[[MEAN]], %[[MEAN]]
+  // SCALED: graph.sgd
+  // SCALED: graph.and %{{.*}}, %[[FINITE]]
+  // SCALED: graph.write @"param/w"
   // MICRO-LABEL: func.func @micro
   // MICRO-SAME: %[[G:[a-z0-9]+]]: tensor<3xf32>
   // MICRO: %[[ACC:.*]] = graph.read @"grad/w"
