@@ -7,7 +7,11 @@ using namespace mlir;
 using namespace sluice;
 
 namespace {
+bool isHalf(Type element) { return element.isF16() || element.isBF16(); }
+
 Type registerType(Type element) {
+  if (isHalf(element))
+    return Float32Type::get(element.getContext());
   if (element.isF32() || element.isInteger(1) || element.isInteger(32))
     return element;
   return IntegerType::get(element.getContext(), 64);
@@ -29,6 +33,8 @@ Value LaneBuilder::constant(int64_t value) {
 Value LaneBuilder::splat(TypedAttr value, Type element) {
   VectorType type = vectorType(element);
   TypedAttr scalar = value;
+  if (auto real = dyn_cast<FloatAttr>(value); real && isHalf(element))
+    scalar = b.getF32FloatAttr(static_cast<float>(real.getValueAsDouble()));
   if (auto integer = dyn_cast<IntegerAttr>(value))
     scalar =
         b.getIntegerAttr(type.getElementType(),
@@ -55,8 +61,17 @@ Value LaneBuilder::mask(int64_t count) {
       DenseElementsAttr::get(vectorType(b.getI1Type()), bits));
 }
 
+// bf16 as integers: LLVM's conversions to it flush denormals where the processor has
+// them.
+Value LaneBuilder::mask(Value count) {
+  return b.create<arith::CmpIOp>(arith::CmpIPredicate::slt, sequence(constant(0)),
+                                 broadcast(count));
+}
+
 Type LaneBuilder::memoryType(Type element) const {
-  return element.isInteger(1) ? b.getI8Type() : element;
+  return element.isInteger(1) ? b.getI8Type()
+         : element.isBF16()   ? b.getI16Type()
+                              : element;
 }
 
 Value LaneBuilder::fromMemory(Value value, Type element) {
@@ -67,6 +82,10 @@ Value LaneBuilder::fromMemory(Value value, Type element) {
   }
   if (vector == vectorType(element))
     return value;
+  if (element.isF16())
+    return b.create<arith::ExtFOp>(vectorType(element), value);
+  if (element.isBF16())
+    return fromBf16(value);
   return b.create<arith::ExtSIOp>(vectorType(element), value);
 }
 
@@ -76,7 +95,27 @@ Value LaneBuilder::toMemory(Value value, Type element) {
     return value;
   if (element.isInteger(1))
     return b.create<arith::ExtUIOp>(type, value);
+  if (element.isF16())
+    return b.create<arith::TruncFOp>(type, value);
+  if (element.isBF16())
+    return toBf16(value);
   return b.create<arith::TruncIOp>(type, value);
+}
+
+Value LaneBuilder::fromBf16(Value words) {
+  auto type = VectorType::get({lanes}, b.getI32Type());
+  Value sixteen = b.create<arith::ConstantOp>(DenseElementsAttr::get(type, 16));
+  Value bits = b.create<arith::ShLIOp>(b.create<arith::ExtUIOp>(type, words), sixteen);
+  return b.create<arith::BitcastOp>(VectorType::get({lanes}, b.getF32Type()), bits);
+}
+
+// The value is rounded already: bits are only cut.
+Value LaneBuilder::toBf16(Value rounded) {
+  auto type = VectorType::get({lanes}, b.getI32Type());
+  Value sixteen = b.create<arith::ConstantOp>(DenseElementsAttr::get(type, 16));
+  Value bits = b.create<arith::BitcastOp>(type, rounded);
+  return b.create<arith::TruncIOp>(VectorType::get({lanes}, b.getI16Type()),
+                                   b.create<arith::ShRUIOp>(bits, sixteen));
 }
 
 Value LaneBuilder::address(Value base, Value index, Type element) {
@@ -84,14 +123,13 @@ Value LaneBuilder::address(Value base, Value index, Type element) {
                                memoryType(element), base, ArrayRef<LLVM::GEPArg>{index});
 }
 
-Value LaneBuilder::load(Value address, Type element, int64_t count) {
+Value LaneBuilder::load(Value address, Type element, Value mask) {
   auto type = VectorType::get({lanes}, memoryType(element));
   auto alignment = static_cast<unsigned>(elementBytes(element));
-  if (count == lanes)
+  if (!mask)
     return fromMemory(b.create<LLVM::LoadOp>(type, address, alignment), element);
   Value zero = b.create<arith::ConstantOp>(b.getZeroAttr(type));
-  Value loaded =
-      b.create<LLVM::MaskedLoadOp>(type, address, mask(count), zero, alignment);
+  Value loaded = b.create<LLVM::MaskedLoadOp>(type, address, mask, zero, alignment);
   return fromMemory(loaded, element);
 }
 
@@ -101,13 +139,13 @@ Value LaneBuilder::loadSplat(Value address, Type element) {
   return fromMemory(broadcast(scalar), element);
 }
 
-void LaneBuilder::store(Value vector, Value address, Type element, int64_t count) {
+void LaneBuilder::store(Value vector, Value address, Type element, Value mask) {
   auto alignment = static_cast<unsigned>(elementBytes(element));
   Value stored = toMemory(vector, element);
-  if (count == lanes)
-    b.create<LLVM::StoreOp>(stored, address, alignment);
+  if (mask)
+    b.create<LLVM::MaskedStoreOp>(stored, address, mask, alignment);
   else
-    b.create<LLVM::MaskedStoreOp>(stored, address, mask(count), alignment);
+    b.create<LLVM::StoreOp>(stored, address, alignment);
 }
 
 void LaneBuilder::storeScalar(Value vector, Value address, Type element) {

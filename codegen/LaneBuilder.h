@@ -12,8 +12,9 @@ namespace sluice {
 /// How the elements of a reduction are put together.
 enum class Combine { Sum, Max, Min, Product };
 
-/// In registers: f32 as such, i1 as i1, i32 as i32, other integers as i64. In memory an
-/// i1 is one byte.
+/// In registers: f32 as such, f16 and bf16 as f32 (a value of these types is rounded
+/// where it is made, so storing it loses nothing), i1 as i1, i32 as i32, other integers
+/// as i64. In memory an i1 is one byte.
 class LaneBuilder {
 public:
   using Value = mlir::Value;
@@ -33,14 +34,16 @@ public:
   Value broadcast(Value scalar);
   /// The first `count` lanes.
   Value mask(int64_t count);
+  Value mask(Value count);
 
   /// Address of element `index`.
   Value address(Value base, Value index, mlir::Type element);
-  /// `count` elements; the other lanes are zero and their memory is not touched.
-  Value load(Value address, mlir::Type element, int64_t count = lanes);
+  /// The elements of the lanes in `mask`, or of all; the other lanes are zero and their
+  /// memory is not touched.
+  Value load(Value address, mlir::Type element, Value mask = {});
   /// One element in all lanes.
   Value loadSplat(Value address, mlir::Type element);
-  void store(Value vector, Value address, mlir::Type element, int64_t count = lanes);
+  void store(Value vector, Value address, mlir::Type element, Value mask = {});
   /// The first lane.
   void storeScalar(Value vector, Value address, mlir::Type element);
   void prefetch(Value address);
@@ -59,6 +62,8 @@ private:
   mlir::Type memoryType(mlir::Type element) const;
   Value fromMemory(Value value, mlir::Type element);
   Value toMemory(Value value, mlir::Type element);
+  Value fromBf16(Value words);
+  Value toBf16(Value rounded);
 };
 
 } // namespace sluice

@@ -32,10 +32,11 @@ struct Dims {
   SmallVector<int64_t> batch, contract;
 };
 
-graph::ContractOp createContract(PatternRewriter &rewriter, Location loc, Value lhs,
-                                 Value rhs, const Dims &l, const Dims &r) {
-  return rewriter.create<ContractOp>(loc, lhs, rhs, l.batch, r.batch, l.contract,
-                                     r.contract);
+/// The product `op` of other operands.
+ContractOp createContract(PatternRewriter &rewriter, ContractOp op, Value lhs, Value rhs,
+                          const Dims &l, const Dims &r) {
+  return rewriter.create<ContractOp>(op.getLoc(), lhs, rhs, l.batch, r.batch, l.contract,
+                                     r.contract, op.getRoundToAttr());
 }
 
 Dims lhsDims(ContractOp op) {
@@ -83,7 +84,7 @@ private:
     mine = *mapped;
     Value lhs = operand == 0 ? transpose.getX() : op.getLhs();
     Value rhs = operand == 1 ? transpose.getX() : op.getRhs();
-    ContractOp folded = createContract(rewriter, op.getLoc(), lhs, rhs, l, r);
+    ContractOp folded = createContract(rewriter, op, lhs, rhs, l, r);
     if (!contractAsGemm(folded)) {
       rewriter.eraseOp(folded);
       return failure();
@@ -112,7 +113,7 @@ struct FoldResultTranspose : OpRewritePattern<TransposeOp> {
         return failure();
     }
     ContractOp swapped =
-        createContract(rewriter, contract.getLoc(), contract.getRhs(), contract.getLhs(),
+        createContract(rewriter, contract, contract.getRhs(), contract.getLhs(),
                        rhsDims(contract), lhsDims(contract));
     if (!contractAsGemm(swapped)) {
       rewriter.eraseOp(swapped);
@@ -136,7 +137,7 @@ struct TransposeOperands : OpRewritePattern<ContractOp> {
     Value rhs = arrange(rewriter, op.getRhs(), r, /*freeFirst=*/false);
     if (lhs == op.getLhs() && rhs == op.getRhs())
       return failure();
-    rewriter.replaceOp(op, createContract(rewriter, op.getLoc(), lhs, rhs, l, r));
+    rewriter.replaceOp(op, createContract(rewriter, op, lhs, rhs, l, r));
     return success();
   }
 

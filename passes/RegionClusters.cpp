@@ -29,6 +29,15 @@ int64_t scalarWork(Operation *op, int64_t limit) {
   return work;
 }
 
+/// The f32 of a stored 16-bit value: read where it is used.
+bool isWidening(Operation *op) {
+  auto cast = dyn_cast<graph::CastOp>(op);
+  if (!cast || !graph::tensorType(cast.getY()).getElementType().isF32())
+    return false;
+  Type from = graph::tensorType(cast.getX()).getElementType();
+  return from.isBF16() || from.isF16();
+}
+
 /// Repeating it costs less than a trip through memory: nothing is computed, or only few
 /// numbers.
 bool isFree(Operation *op) {
@@ -37,7 +46,7 @@ bool isFree(Operation *op) {
     return scalarWork(op, fewNumbers) < fewNumbers;
   if (auto constant = dyn_cast<graph::ConstantOp>(op))
     return constant.getValue().isSplat();
-  return isa<graph::BroadcastOp, graph::IotaOp>(op);
+  return isa<graph::BroadcastOp, graph::IotaOp>(op) || isWidening(op);
 }
 
 bool mayJoin(Operation *op) {
@@ -85,7 +94,8 @@ bool isCheapToRepeat(Operation *op) {
   return !smaller || isStored(source);
 }
 
-/// "NAME" where nothing reads the result but writes of "param/NAME" or "opt/NAME/m".
+/// "NAME" where nothing reads the result but writes of "param/NAME", "opt/NAME/m",
+/// "master/NAME" or "master/NAME/low".
 StringRef updatedTensor(Operation *op) {
   StringRef name;
   for (Operation *user : op->getUsers()) {
@@ -93,7 +103,8 @@ StringRef updatedTensor(Operation *op) {
     if (!write)
       return {};
     name = write.getSymbol().split('/').second;
-    if (write.getSymbol().starts_with("opt/"))
+    bool isLow = write.getSymbol().starts_with("master/") && name.ends_with("/low");
+    if (isLow || write.getSymbol().starts_with("opt/"))
       name = name.rsplit('/').first;
   }
   return name;

@@ -153,9 +153,12 @@ LogicalResult ContractOp::inferReturnTypes(MLIRContext *, std::optional<Location
   for (int64_t d :
        freeDimensions(rhs.getRank(), adaptor.getRhsBatch(), adaptor.getRhsContract()))
     shape.push_back(rhs.getDimSize(d));
-  types.push_back(RankedTensorType::get(shape, lhs.getElementType()));
+  types.push_back(RankedTensorType::get(
+      shape, productType(lhs.getElementType(), adaptor.getRoundTo())));
   return success();
 }
+
+PrecisionKind ContractOp::precision() { return PrecisionKind::Product; }
 
 double ContractOp::flops() {
   return 2.0 * tensorType(getY()).getNumElements() *
@@ -177,7 +180,7 @@ LogicalResult ContractOp::evaluate(Evaluation &eval) {
     multiplyAccumulate(y.reals.data() + i * m * n, a.data() + i * m * k,
                        b.data() + i * k * n, m, n, k);
   for (double &value : y.reals)
-    value = eval.round(value);
+    value = toNarrow(eval.round(value), y.elementType);
   return success();
 }
 
@@ -222,6 +225,8 @@ LogicalResult ContractOp::buildGradient(OpBuilder &builder, GradientContext &con
   Value dy = context.cotangent();
   if (!dy || !isa<FloatType>(tensorType(getY()).getElementType()))
     return success();
+  if (failed(expectWideProduct(*this, getLhs())))
+    return failure();
   GraphBuilder b(getLoc(), builder);
   Side left = leftSide(*this), right = rightSide(*this);
   const int64_t leftBegin = left.batch.size(), rightBegin = leftBegin + left.free.size();

@@ -188,8 +188,9 @@ std::vector<double> transposed(const double *from, int64_t rows, int64_t columns
 }
 
 LogicalResult roundResult(Evaluation &eval) {
-  for (double &value : eval.result(0).reals)
-    value = eval.round(value);
+  HostTensor &y = eval.result(0);
+  for (double &value : y.reals)
+    value = toNarrow(eval.round(value), y.elementType);
   return success();
 }
 
@@ -224,7 +225,8 @@ LogicalResult ConvOp::inferReturnTypes(MLIRContext *, std::optional<Location> lo
     return failure();
   SmallVector<int64_t> shape{x.getDimSize(0), w.getDimSize(0)};
   shape.append(*output);
-  types.push_back(RankedTensorType::get(shape, x.getElementType()));
+  types.push_back(RankedTensorType::get(
+      shape, productType(x.getElementType(), adaptor.getRoundTo())));
   return success();
 }
 
@@ -261,7 +263,8 @@ LogicalResult ConvInputGradOp::inferReturnTypes(MLIRContext *,
     return failure();
   SmallVector<int64_t> shape{dy.getDimSize(0), w.getDimSize(1) * g.groups};
   llvm::append_range(shape, adaptor.getShape());
-  types.push_back(RankedTensorType::get(shape, dy.getElementType()));
+  types.push_back(RankedTensorType::get(
+      shape, productType(dy.getElementType(), adaptor.getRoundTo())));
   return success();
 }
 
@@ -285,7 +288,8 @@ LogicalResult ConvWeightGradOp::inferReturnTypes(MLIRContext *,
     return failure();
   SmallVector<int64_t> shape{dy.getDimSize(1), x.getDimSize(1) / g.groups};
   llvm::append_range(shape, adaptor.getShape());
-  types.push_back(RankedTensorType::get(shape, x.getElementType()));
+  types.push_back(RankedTensorType::get(
+      shape, productType(x.getElementType(), adaptor.getRoundTo())));
   return success();
 }
 
@@ -341,6 +345,8 @@ LogicalResult ConvWeightGradOp::evaluate(Evaluation &eval) {
 // adjoint
 
 LogicalResult ConvOp::buildGradient(OpBuilder &builder, GradientContext &context) {
+  if (failed(expectWideProduct(*this, getX())))
+    return failure();
   GraphBuilder b(getLoc(), builder);
   Value dy = context.cotangent();
   if (wanted(context, 0))
@@ -356,6 +362,8 @@ LogicalResult ConvOp::buildGradient(OpBuilder &builder, GradientContext &context
 
 LogicalResult ConvInputGradOp::buildGradient(OpBuilder &builder,
                                              GradientContext &context) {
+  if (failed(expectWideProduct(*this, getDy())))
+    return failure();
   GraphBuilder b(getLoc(), builder);
   Value dx = context.cotangent();
   if (wanted(context, 0))
@@ -370,6 +378,8 @@ LogicalResult ConvInputGradOp::buildGradient(OpBuilder &builder,
 
 LogicalResult ConvWeightGradOp::buildGradient(OpBuilder &builder,
                                               GradientContext &context) {
+  if (failed(expectWideProduct(*this, getX())))
+    return failure();
   GraphBuilder b(getLoc(), builder);
   Value dw = context.cotangent();
   if (wanted(context, 0))
@@ -381,6 +391,10 @@ LogicalResult ConvWeightGradOp::buildGradient(OpBuilder &builder,
                                   getPadsBegin(), getPadsEnd(), getGroups()));
   return success();
 }
+
+PrecisionKind ConvOp::precision() { return PrecisionKind::Product; }
+PrecisionKind ConvInputGradOp::precision() { return PrecisionKind::Product; }
+PrecisionKind ConvWeightGradOp::precision() { return PrecisionKind::Product; }
 
 double ConvOp::flops() { return convolutionFlops(getY(), tensorType(getW()).getShape()); }
 double ConvInputGradOp::flops() {

@@ -252,15 +252,6 @@ int64_t toInteger(double x, Type type) {
                        : static_cast<int64_t>(x);
 }
 
-/// Rounds to a 16-bit format, whatever the precision of the run.
-double toNarrow(double x, FloatType type) {
-  APFloat value(x);
-  bool loses = false;
-  value.convert(type.getFloatSemantics(), APFloat::rmNearestTiesToEven, &loses);
-  value.convert(APFloat::IEEEdouble(), APFloat::rmNearestTiesToEven, &loses);
-  return value.convertToDouble();
-}
-
 } // namespace
 
 #define SLUICE_MAP(OP, ...)                                                              \
@@ -348,8 +339,7 @@ LogicalResult CastOp::evaluate(Evaluation &eval) {
     else // one rounding, from 64 bits
       y.reals[i] =
           single ? static_cast<float>(x.integers[i]) : static_cast<double>(x.integers[i]);
-    if (y.elementType.getIntOrFloatBitWidth() < 32)
-      y.reals[i] = toNarrow(y.reals[i], cast<FloatType>(y.elementType));
+    y.reals[i] = toNarrow(y.reals[i], y.elementType);
   }
   for (size_t i = 0; i < y.integers.size(); ++i) {
     if (x.isReal())

@@ -2,10 +2,6 @@
 #define SLUICE_IR_GRAPH_ELEMENTWISE_TD
 include "ir/graph/GraphBase.td"
 
-class Graph_ElementwiseOp<string mnemonic, list<Trait> traits = []>
-    : Graph_PureOp<mnemonic, !listconcat([Graph_Differentiates, Graph_Costs,
-        DeclareOpInterfaceMethods<Graph_Elementwise, ["isExpensive"]>], traits)>;
-
 class Graph_Unary<string mnemonic, string text> : Graph_ElementwiseOp<mnemonic> {
   let summary = text;
   let arguments = (ins Graph_NumTensor:$x);

@@ -16,6 +16,14 @@
 namespace sluice::graph {
 class Evaluation;
 
+/// How an operation takes part in mixed precision.
+enum class PrecisionKind {
+  Wide,    ///< computes in f32 from whatever it is given; its result stays exact
+  Product, ///< takes operands of 16 bits, sums in f32; its result is rounded to 16 bits
+  Moves ///< only moves or selects elements of operand 0 (concat: of all): commutes with
+        ///< rounding
+};
+
 /// What an op's `buildGradient` sees: the cotangents of its results (null where zero) and
 /// which operands need one. The gradient is that of a real-valued loss.
 class GradientContext {
@@ -43,6 +51,8 @@ private:
 #include "ir/graph/State.h.inc"
 #define GET_OP_CLASSES
 #include "ir/graph/Elementwise.h.inc"
+#define GET_OP_CLASSES
+#include "ir/graph/Narrow.h.inc"
 #define GET_OP_CLASSES
 #include "ir/graph/Shape.h.inc"
 #define GET_OP_CLASSES

@@ -39,6 +39,11 @@ class Graph_PureOp<string mnemonic, list<Trait> traits = []>
 
 def Graph_Differentiates : DeclareOpInterfaceMethods<Graph_Differentiable>;
 def Graph_Decomposes : DeclareOpInterfaceMethods<Graph_Decomposable>;
+def Graph_HasPrecision : DeclareOpInterfaceMethods<Graph_PrecisionRule>;
 def Graph_Costs : DeclareOpInterfaceMethods<Graph_Costed>;
+
+class Graph_ElementwiseOp<string mnemonic, list<Trait> traits = []>
+    : Graph_PureOp<mnemonic, !listconcat([Graph_Differentiates, Graph_Costs,
+        DeclareOpInterfaceMethods<Graph_Elementwise, ["isExpensive"]>], traits)>;
 
 #endif

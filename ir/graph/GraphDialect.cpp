@@ -18,6 +18,10 @@ void GraphDialect::initialize() {
       >();
   addOperations<
 #define GET_OP_LIST
+#include "ir/graph/Narrow.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
 #include "ir/graph/Shape.cpp.inc"
       >();
   addOperations<

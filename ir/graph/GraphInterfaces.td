@@ -50,6 +50,14 @@ def Graph_Elementwise : OpInterface<"Elementwise"> {
       "bool", "isExpensive", (ins), "", "return false;">];
 }
 
+def Graph_PrecisionRule : OpInterface<"PrecisionRule"> {
+  let description = [{
+    What becomes of an operation under mixed precision. Operations without the interface compute in f32 and their results stay exact.
+  }];
+  let cppNamespace = "::sluice::graph";
+  let methods = [InterfaceMethod<"How the operation takes part.", "::sluice::graph::PrecisionKind", "precision", (ins)>];
+}
+
 def Graph_TrainingMode : OpInterface<"TrainingMode"> {
   let description = "Behaves differently in evaluation (dropout, batch statistics).";
   let cppNamespace = "::sluice::graph";

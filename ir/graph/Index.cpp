@@ -387,6 +387,8 @@ LogicalResult ScatterElementsOp::buildGradient(OpBuilder &builder,
 
 // --- cost: one addition per update
 
+PrecisionKind GatherOp::precision() { return PrecisionKind::Moves; }
+
 double ScatterAddOp::flops() { return tensorType(getUpdates()).getNumElements(); }
 double ScatterElementsOp::flops() {
   return getReduction() == "none" ? 0 : tensorType(getUpdates()).getNumElements();

@@ -8,7 +8,7 @@ def Graph_IotaOp : Graph_PureOp<"iota"> {
   let results = (outs Graph_IntTensor:$y);
   let assemblyFormat = "attr-dict `:` type($y)";
 }
-def Graph_GatherOp : Graph_PureOp<"gather", [Graph_Differentiates]> {
+def Graph_GatherOp : Graph_PureOp<"gather", [Graph_Differentiates, Graph_HasPrecision]> {
   let summary = "Rows of x along `axis` chosen by indices (ONNX Gather); negative indices count from the end";
   let description = "Result shape: x.shape[:axis] + indices.shape + x.shape[axis+1:]. An index out of range reads as zeros.";
   let arguments = (ins Graph_Tensor:$x, Graph_IntTensor:$indices, I64Attr:$axis);

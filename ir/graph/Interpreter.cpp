@@ -104,6 +104,17 @@ FailureOr<HostTensor> HostTensor::fromAttribute(ElementsAttr attribute) {
   return tensor;
 }
 
+double toNarrow(double x, Type type) {
+  if (!type.isBF16() && !type.isF16())
+    return x;
+  APFloat value(x);
+  bool loses = false;
+  value.convert(cast<FloatType>(type).getFloatSemantics(), APFloat::rmNearestTiesToEven,
+                &loses);
+  value.convert(APFloat::IEEEdouble(), APFloat::rmNearestTiesToEven, &loses);
+  return value.convertToDouble();
+}
+
 // --- state
 
 static FailureOr<HostTensor> initialValue(ParameterOp parameter) {

@@ -27,6 +27,10 @@ struct HostTensor {
 
 enum class Precision { Single, Double };
 
+/// Rounds to a type of 16 bits (nearest, ties to even), whatever the precision of the
+/// run; other types leave x as it is.
+double toNarrow(double x, mlir::Type type);
+
 /// What an op's `evaluate` sees: operands in order (absent optional operands are not
 /// listed), results preallocated as zeros of the inferred type.
 class Evaluation {

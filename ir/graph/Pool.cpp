@@ -165,6 +165,7 @@ LogicalResult MaxPoolOp::evaluate(Evaluation &eval) {
   return success();
 }
 
+PrecisionKind MaxPoolOp::precision() { return PrecisionKind::Moves; }
 double MaxPoolOp::flops() { return windowFlops(getY(), getKernel()); }
 
 LogicalResult MaxPoolOp::buildGradient(OpBuilder &builder, GradientContext &context) {

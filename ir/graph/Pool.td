@@ -9,7 +9,7 @@ class Graph_PoolLike<string mnemonic, dag operands, dag more, list<Trait> traits
   let arguments = !con(operands, geometry, more);
   let results = (outs Graph_FloatTensor:$y);
 }
-def Graph_MaxPoolOp : Graph_PoolLike<"max_pool", (ins Graph_FloatTensor:$x), (ins), [Graph_Differentiates]> {
+def Graph_MaxPoolOp : Graph_PoolLike<"max_pool", (ins Graph_FloatTensor:$x), (ins), [Graph_Differentiates, Graph_HasPrecision]> {
   let summary = "Maximum of each window; padding never wins, NaN does";
 }
 def Graph_MaxPoolGradOp : Graph_PoolLike<"max_pool_grad", (ins Graph_FloatTensor:$x, Graph_FloatTensor:$dy), (ins), []> {

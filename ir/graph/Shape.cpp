@@ -5,6 +5,8 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <cmath>
+
 using namespace mlir;
 using namespace sluice::graph;
 
@@ -300,4 +302,17 @@ LogicalResult ConcatOp::evaluate(Evaluation &eval) {
     position += eval.operand(i).shape[axis];
   }
   return success();
+}
+
+// --- precision
+
+PrecisionKind ReshapeOp::precision() { return PrecisionKind::Moves; }
+PrecisionKind TransposeOp::precision() { return PrecisionKind::Moves; }
+PrecisionKind BroadcastOp::precision() { return PrecisionKind::Moves; }
+PrecisionKind SliceOp::precision() { return PrecisionKind::Moves; }
+PrecisionKind ConcatOp::precision() { return PrecisionKind::Moves; }
+/// What surrounds the elements must be the same in every format.
+PrecisionKind PadOp::precision() {
+  double value = getValue().convertToDouble();
+  return value == 0 || std::isinf(value) ? PrecisionKind::Moves : PrecisionKind::Wide;
 }

@@ -2,7 +2,7 @@
 #define SLUICE_IR_GRAPH_SHAPE_TD
 include "ir/graph/GraphBase.td"
 
-class Graph_ShapeOp<string mnemonic> : Graph_PureOp<mnemonic, [Graph_Differentiates]> {
+class Graph_ShapeOp<string mnemonic> : Graph_PureOp<mnemonic, [Graph_Differentiates, Graph_HasPrecision]> {
   let arguments = (ins Graph_Tensor:$x);
   let results = (outs Graph_Tensor:$y);
 }
@@ -30,7 +30,7 @@ def Graph_PadOp : Graph_ShapeOp<"pad"> {
   let summary = "Surrounds x by `value`; `low` and `high` elements per dimension, none negative";
   let arguments = (ins Graph_Tensor:$x, DenseI64ArrayAttr:$low, DenseI64ArrayAttr:$high, F64Attr:$value);
 }
-def Graph_ConcatOp : Graph_PureOp<"concat", [Graph_Differentiates]> {
+def Graph_ConcatOp : Graph_PureOp<"concat", [Graph_Differentiates, Graph_HasPrecision]> {
   let summary = "Joins tensors along a dimension";
   let arguments = (ins Variadic<Graph_Tensor>:$inputs, I64Attr:$axis);
   let results = (outs Graph_Tensor:$y);

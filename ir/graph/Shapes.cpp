@@ -9,6 +9,14 @@ using namespace mlir;
 
 namespace sluice::graph {
 
+LogicalResult expectWideProduct(Operation *op, Value operand) {
+  Type element = cast<RankedTensorType>(operand.getType()).getElementType();
+  if (sumType(element) == element)
+    return success();
+  return op->emitOpError() << "has no gradient for operands of " << element
+                           << "; precision is assigned after gradients are built";
+}
+
 std::string listText(ArrayRef<int64_t> values) {
   std::string text;
   llvm::raw_string_ostream stream(text);

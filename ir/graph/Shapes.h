@@ -18,6 +18,20 @@ inline int64_t product(llvm::ArrayRef<int64_t> sizes) {
   return result;
 }
 
+/// The type that products of such elements are summed in: f32 for 16 bits.
+inline mlir::Type sumType(mlir::Type element) {
+  bool half = element.isF16() || element.isBF16();
+  return half ? mlir::Float32Type::get(element.getContext()) : element;
+}
+/// Element type of a product's result.
+inline mlir::Type productType(mlir::Type element, std::optional<mlir::Type> roundTo) {
+  return roundTo.value_or(sumType(element));
+}
+
+/// Precision is assigned after gradients are built: a product of 16-bit operands has
+/// none.
+mlir::LogicalResult expectWideProduct(mlir::Operation *op, mlir::Value operand);
+
 /// Row-major strides, in elements.
 inline llvm::SmallVector<int64_t> stridesOf(llvm::ArrayRef<int64_t> shape) {
   llvm::SmallVector<int64_t> strides(shape.size(), 1);

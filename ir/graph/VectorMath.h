@@ -61,12 +61,15 @@ public:
   /// Rounds to bfloat16 (nearest, ties to even) and stays f32; NaN stays NaN.
   Value roundToBf16(Value x);
 
-private:
-  /// Coefficients from the highest power down.
-  Value polynomial(Value x, llvm::ArrayRef<double> coefficients);
+  // --- bits
+
   Value integerBits(Value x);
   Value realBits(Value x);
   Value addInteger(Value x, int64_t summand);
+
+private:
+  /// Coefficients from the highest power down.
+  Value polynomial(Value x, llvm::ArrayRef<double> coefficients);
   /// 2^n for integers n in the normal range, as the element type of `like`.
   Value powerOfTwo(Value n, Value like);
   Value log1pUnit(Value u);

@@ -197,4 +197,51 @@ void VectorKernel::run(std::vector<const void *> operands, void *result,
                                                             operands[2], result, count);
 }
 
+/// The elements as they lie in memory for the kernels of the test.
+static std::vector<char> toMemory(const HostTensor &tensor) {
+  std::vector<char> bytes;
+  auto append = [&](auto value) {
+    const char *raw = reinterpret_cast<const char *>(&value);
+    bytes.insert(bytes.end(), raw, raw + sizeof(value));
+  };
+  for (double x : tensor.reals)
+    append(static_cast<float>(x));
+  for (int64_t x : tensor.integers)
+    if (tensor.elementType.isInteger(1))
+      append(static_cast<int8_t>(x));
+    else if (tensor.elementType.isInteger(32))
+      append(static_cast<int32_t>(x));
+    else
+      append(x);
+  return bytes;
+}
+
+void expectAsInterpreted(const Build &build, const std::vector<HostTensor> &inputs,
+                         const std::string &name, const std::string &cpu) {
+  std::vector<mlir::Type> types;
+  std::vector<std::vector<char>> memory;
+  std::vector<const void *> pointers;
+  for (const HostTensor &input : inputs) {
+    types.push_back(input.elementType);
+    memory.push_back(toMemory(input));
+  }
+  for (const std::vector<char> &bytes : memory)
+    pointers.push_back(bytes.data());
+  const HostTensor expected = run(build, inputs, Precision::Single)[0];
+  std::vector<char> wanted = toMemory(expected), got(wanted.size());
+  VectorKernel(build, types, cpu).run(pointers, got.data(), expected.size());
+  const size_t width = wanted.size() / expected.size();
+  int failures = 0;
+  for (size_t i = 0; i < wanted.size() && failures < 5; i += width)
+    if (!std::equal(&wanted[i], &wanted[i] + width, &got[i])) {
+      ++failures;
+      const HostTensor &x = inputs[0];
+      ADD_FAILURE() << name << ": element " << i / width << ", first operand "
+                    << (x.isReal() ? x.reals[i / width] : double(x.integers[i / width]))
+                    << ", expected "
+                    << (expected.isReal() ? expected.reals[i / width]
+                                          : double(expected.integers[i / width]));
+    }
+}
+
 } // namespace sluice::graph

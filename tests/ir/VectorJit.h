@@ -25,4 +25,19 @@ private:
   std::unique_ptr<Code> code;
 };
 
+/// The kernel's result equals the interpreter's in every element (a multiple of 16).
+void expectAsInterpreted(const Build &build, const std::vector<HostTensor> &inputs,
+                         const std::string &name, const std::string &cpu = "");
+
+template <class Op, class... Args> Build binary(Args... args) {
+  return [=](mlir::OpBuilder &b, llvm::ArrayRef<mlir::Value> x) -> mlir::Operation * {
+    return b.create<Op>(b.getUnknownLoc(), x[0], x[1], args...);
+  };
+}
+template <class Op, class... Args> Build unary(Args... args) {
+  return [=](mlir::OpBuilder &b, llvm::ArrayRef<mlir::Value> x) -> mlir::Operation * {
+    return b.create<Op>(b.getUnknownLoc(), x[0], args...);
+  };
+}
+
 } // namespace sluice::graph
