@@ -33,6 +33,20 @@ static void addSchedule(DictionaryAttr group, fbs::ParamGroupT &entry) {
   entry.factors.assign(factors.begin(), factors.end());
 }
 
+std::vector<std::unique_ptr<fbs::HyperChangeT>> changesOf(ArrayAttr changes) {
+  std::vector<std::unique_ptr<fbs::HyperChangeT>> list;
+  if (!changes)
+    return list;
+  for (auto change : changes.getAsRange<DictionaryAttr>()) {
+    auto entry = std::make_unique<fbs::HyperChangeT>();
+    entry->update = change.getAs<IntegerAttr>("at").getInt();
+    entry->name = change.getAs<StringAttr>("name").str();
+    entry->value = change.getAs<FloatAttr>("value").getValueAsDouble();
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
 std::vector<std::unique_ptr<fbs::ParamGroupT>> groupsOf(ModuleOp module) {
   std::vector<std::unique_ptr<fbs::ParamGroupT>> list;
   auto groups = module->getAttrOfType<ArrayAttr>("graph.groups");
@@ -66,6 +80,7 @@ std::vector<std::unique_ptr<fbs::ParamGroupT>> groupsOf(ModuleOp module) {
     entry->lr_scale = real("lr_scale", 1), entry->warmup_scale = real("warmup_scale", 1);
     entry->momentum_decay = real("momentum_decay", 0);
     addSchedule(group, *entry);
+    entry->changes = changesOf(group.getAs<ArrayAttr>("changes"));
     for (auto member : group.getAs<ArrayAttr>("members").getAsRange<StringAttr>())
       entry->members.push_back(member.str());
     list.push_back(std::move(entry));

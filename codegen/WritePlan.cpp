@@ -88,6 +88,7 @@ public:
     for (const PlannedVariant &variant : variants)
       addVariant(variant);
     plan.groups = groupsOf(module);
+    plan.changes = changesOf(module->getAttrOfType<ArrayAttr>("graph.changes"));
     addAdapters();
     addReport();
     return std::move(plan);

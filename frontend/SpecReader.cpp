@@ -44,6 +44,7 @@ void Reader::fill(const YAML::Node &root) {
       {"schedule", &Reader::readSchedule},
       {"accumulate", &Reader::readAccumulate},
       {"clip", &Reader::readClip},
+      {"changes", &Reader::readChanges},
       {"lora", &Reader::readLora},
       {"memory", &Reader::readMemory},
       {"precision", &Reader::readPrecision},

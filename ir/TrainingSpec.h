@@ -119,6 +119,14 @@ struct ScheduleSpec {
   std::vector<double> factors; // table: one per point
 };
 
+/// Values that hold from a number of updates on.
+struct ChangeSpec {
+  int64_t at = 0;
+  std::string group;                                  // empty: all that have them
+  std::vector<std::pair<std::string, double>> values; // by the runtime's names; "lr",
+                                                      // "frozen", "clip_max" too
+};
+
 struct ClipSpec {
   std::string kind = "none"; // global_norm
   double max = 0;
@@ -173,6 +181,7 @@ struct TrainingSpec {
   ScheduleSpec schedule;
   int64_t accumulate = 1; // micro-batches per update
   int64_t asRanks = 1;    // summed as by so many ranks; divides `accumulate`
+  std::vector<ChangeSpec> changes; // by rising `at`
   ClipSpec clip;
   LossScaleSpec lossScale;
   std::vector<LoraRule> lora;

@@ -5,6 +5,7 @@
 #include "ir/TrainingSpec.h"
 #include "ir/graph/GraphBuilder.h"
 #include "passes/EntryFunctions.h"
+#include "passes/HyperChanges.h"
 #include "passes/LossScale.h"
 #include "passes/OptimizerUpdate.h"
 #include "passes/Passes.h"
@@ -172,6 +173,8 @@ public:
       accumulateThenUpdate(entry, state);
     else
       updateIn(entry, state);
+    if (failed(noteHyperChanges(getOperation(), spec)))
+      signalPassFailure();
   }
 
 private:

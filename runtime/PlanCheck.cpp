@@ -191,7 +191,27 @@ Status checkSchedule(const fbs::ParamGroup &group, const std::string &name) {
   return Status::success();
 }
 
-Status checkGroup(const fbs::Plan &plan, const fbs::ParamGroup &group) {
+/// Values that optimizers are defined for, in the order of the updates they hold from.
+Status checkChanges(
+    const flatbuffers::Vector<flatbuffers::Offset<fbs::HyperChange>> *changes,
+    const std::string &where, VisitBudget &budget) {
+  int64_t last = 0;
+  for (uint32_t i = 0; i < sizeOf(changes); ++i) {
+    const fbs::HyperChange &change = *changes->Get(i);
+    std::string_view name = viewOf(change.name());
+    if (!budget.take(1) || !isUsableName(name))
+      return broken(where + " has a change of no usable name");
+    bool isBeta = name == "beta1" || name == "beta2" || name == "alpha";
+    if (change.update() < last || change.update() > maxCount ||
+        !std::isfinite(change.value()) || (name != "beta2_decay" && change.value() < 0) ||
+        (isBeta && change.value() >= 1))
+      return broken(where + " has an impossible change of " + quoted(name));
+    last = change.update();
+  }
+  return Status::success();
+}
+
+Status checkGroup(const fbs::ParamGroup &group, VisitBudget &budget) {
   std::string name = quoted(viewOf(group.name()));
   if (!isUsableName(viewOf(group.name())))
     return broken("a parameter group has no usable name");
@@ -205,7 +225,9 @@ Status checkGroup(const fbs::Plan &plan, const fbs::ParamGroup &group) {
   if (group.schedule() < fbs::ScheduleKind::MIN ||
       group.schedule() > fbs::ScheduleKind::MAX)
     return broken("group " + name + " has an unknown schedule");
-  (void)plan;
+  if (Status status = checkChanges(group.changes(), "group " + name, budget);
+      !status.ok())
+    return status;
   return checkSchedule(group, name);
 }
 
@@ -217,7 +239,7 @@ Status checkGroups(const fbs::Plan &plan, VisitBudget &budget) {
     const fbs::ParamGroup *group = plan.groups()->Get(i);
     if (!budget.take(1 + sizeOf(group->members())))
       return broken("its parts are shared");
-    if (Status status = checkGroup(plan, *group); !status.ok())
+    if (Status status = checkGroup(*group, budget); !status.ok())
       return status;
     if (!names.insert(viewOf(group->name())).second)
       return broken("two groups are named " + quoted(viewOf(group->name())));
@@ -290,6 +312,8 @@ Status checkPlan(const fbs::Plan &plan, SegmentRange segments) {
     status = checkState(plan, budget);
   if (status.ok())
     status = checkGroups(plan, budget);
+  if (status.ok())
+    status = checkChanges(plan.changes(), "the plan", budget);
   if (status.ok())
     status = checkAdapters(plan, budget);
   if (status.ok())

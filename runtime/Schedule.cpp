@@ -59,7 +59,8 @@ double table(const fbs::ParamGroup &group, double time) {
 } // namespace
 
 double learningRate(const fbs::ParamGroup &group, int64_t t) {
-  double rate = group.lr() * group.lr_scale(), time = static_cast<double>(t);
+  double rate = changedValue(group.changes(), "lr", t, group.lr()) * group.lr_scale();
+  double time = static_cast<double>(t);
   double warmup =
       std::round(static_cast<double>(group.warmup_steps()) * group.warmup_scale());
   if (group.schedule() == fbs::ScheduleKind::one_cycle)
@@ -92,20 +93,42 @@ double learningRate(const fbs::ParamGroup &group, int64_t t) {
   return rate;
 }
 
+double changedValue(const HyperChanges *changes, std::string_view name, int64_t t,
+                    double otherwise) {
+  for (uint32_t i = 0; changes && i < changes->size(); ++i)
+    if (changes->Get(i)->update() <= t && changes->Get(i)->name()->string_view() == name)
+      otherwise = changes->Get(i)->value();
+  return otherwise;
+}
+
 double biasCorrection(double beta, int64_t updatesDone) {
   return 1.0 - std::pow(beta, static_cast<double>(updatesDone + 1));
 }
 
-NadamWeights nadamWeights(double beta1, double momentumDecay, int64_t updatesDone) {
-  auto mu = [&](int64_t t) {
-    double decayed = std::pow(0.96, static_cast<double>(t) * momentumDecay);
-    return beta1 * (1.0 - 0.5 * decayed);
-  };
-  // Once the product is below half an ulp of 1, further factors change nothing.
+static double nadamMu(double beta1, double momentumDecay, int64_t t) {
+  double decayed = std::pow(0.96, static_cast<double>(t) * momentumDecay);
+  return beta1 * (1.0 - 0.5 * decayed);
+}
+
+double nextNadamProduct(double beta1, double momentumDecay, int64_t updatesDone,
+                        double product) {
+  // Once it is below half an ulp of 1, further factors change nothing.
+  return product > 0x1p-60 ? product * nadamMu(beta1, momentumDecay, updatesDone + 1)
+                           : product;
+}
+
+double nadamProduct(double beta1, double momentumDecay, int64_t updatesDone) {
   double product = 1.0;
-  for (int64_t t = 1; t <= updatesDone + 1 && product > 0x1p-60; ++t)
-    product *= mu(t);
-  double now = mu(updatesDone + 1), next = mu(updatesDone + 2);
+  for (int64_t t = 0; t < updatesDone && product > 0x1p-60; ++t)
+    product = nextNadamProduct(beta1, momentumDecay, t, product);
+  return product;
+}
+
+NadamWeights nadamWeights(double beta1, double momentumDecay, int64_t updatesDone,
+                          double product) {
+  double now = nadamMu(beta1, momentumDecay, updatesDone + 1);
+  double next = nadamMu(beta1, momentumDecay, updatesDone + 2);
+  product = nextNadamProduct(beta1, momentumDecay, updatesDone, product);
   return {(1.0 - now) / (1.0 - product), next / (1.0 - product * next)};
 }
 

@@ -5,6 +5,7 @@
 #include "runtime/plan_generated.h"
 
 #include <cstdint>
+#include <string_view>
 
 namespace sluice {
 
@@ -28,7 +29,15 @@ namespace sluice {
 ///
 /// Computed in double, rounded once. Behind total_steps a schedule keeps its last value
 /// (Hugging Face's cosine rises again).
+/// `lr` is the group's, or that of the last of its changes.
 double learningRate(const fbs::ParamGroup &group, int64_t t);
+
+using HyperChanges = flatbuffers::Vector<flatbuffers::Offset<fbs::HyperChange>>;
+
+/// The value the last change of `name` up to update `t` gives it; without one
+/// `otherwise`.
+double changedValue(const HyperChanges *changes, std::string_view name, int64_t t,
+                    double otherwise);
 
 /// 1 - beta^(updatesDone + 1), in double.
 double biasCorrection(double beta, int64_t updatesDone);
@@ -36,10 +45,17 @@ double biasCorrection(double beta, int64_t updatesDone);
 /// What NAdam weighs the gradient and the first moment by at an update: (1 - mu_t) / (1 -
 /// P_t) and mu_(t+1) / (1 - P_(t+1)), where t = updatesDone + 1, mu_t = beta1 * (1 -
 /// 0.96^(t * momentumDecay) / 2) and P_t is the product of the first t of them (PyTorch).
+/// `product` is P_updatesDone: each factor has the values that held at its update.
 struct NadamWeights {
   double gradient, moment;
 };
-NadamWeights nadamWeights(double beta1, double momentumDecay, int64_t updatesDone);
+NadamWeights nadamWeights(double beta1, double momentumDecay, int64_t updatesDone,
+                          double product);
+/// The product after one update more.
+double nextNadamProduct(double beta1, double momentumDecay, int64_t updatesDone,
+                        double product);
+/// The product when nothing has changed.
+double nadamProduct(double beta1, double momentumDecay, int64_t updatesDone);
 
 /// RAdam's rectification of the update; 0 while the variance cannot be trusted (rho_t <=
 /// 5).

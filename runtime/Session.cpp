@@ -136,7 +136,8 @@ Status Session::update(LoadedProgram &loaded, StepResult &result) {
   ++updatesDone;
   result.skipped = loaded.nonFinite && *loaded.nonFinite >= 0;
   for (GroupControls &group : controls.groups)
-    group.skipped += group.frozen && !result.skipped;
+    countUpdate(group, result.skipped);
+  followChanges(appliedUpdates() - !result.skipped);
   if (controls.step)
     *controls.step = updatesDone;
   pending = 0;
@@ -273,6 +274,7 @@ void Session::resumeAt(int64_t updates, int64_t samples, uint64_t seed) {
       std::memset(tensorData(*tensor), 0, tensor->size());
   if (controls.step)
     *controls.step = updates;
+  followChanges(appliedUpdates());
 }
 
 static uint64_t bytesTouched(const uint8_t *data, uint64_t end, uint8_t pattern) {

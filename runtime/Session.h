@@ -181,7 +181,8 @@ private:
   };
   struct HyperControl {
     std::string_view name;
-    double standard = 0, fixed = 0; // the plan's; what stands in its place
+    double initial = 0;             // the plan's, up to its first change
+    double standard = 0, fixed = 0; // the plan's by now; what stands in its place
     bool isFixed = false;
     float *value = nullptr, *rest = nullptr; // rest: 1 - value
     double current() const { return isFixed ? fixed : standard; }
@@ -198,6 +199,8 @@ private:
     int64_t *update = nullptr;
     bool frozen = false;
     int64_t skipped = 0; // updates it was frozen in
+    /// Of NAdam; nothing while it is that of unchanged values.
+    std::optional<double> nadamProduct;
     double currentOf(std::string_view name, double otherwise) const;
   };
   struct Controls {
@@ -245,6 +248,10 @@ private:
   Status feed(const LoadedProgram &loaded, const Batch &batch, int64_t firstSample);
   void writeControls(int64_t firstSample, int64_t valid);
   void writeGroupControls(const GroupControls &group) const;
+  int64_t doneIn(const GroupControls &group) const;
+  double nadamProductOf(const GroupControls &group) const;
+  void followChanges(int64_t before);
+  void countUpdate(GroupControls &group, bool isSkipped);
   void execute(LoadedProgram &loaded, int64_t valid);
   void cropOutputs(const LoadedProgram &loaded, const Batch &batch);
   Result<uint32_t> findOutput(std::string_view name) const;

@@ -65,7 +65,7 @@ Session::HyperControl Session::hyperControl(const fbs::StateTensor &tensor,
                                             std::string_view name) {
   HyperControl control;
   control.name = name;
-  control.standard = tensor.fill();
+  control.initial = control.standard = tensor.fill();
   control.value = stateScalar<float>(std::string(viewOf(tensor.name())));
   control.rest =
       stateScalar<float>(std::string(viewOf(tensor.name())) + std::string(restSuffix));
@@ -91,10 +91,66 @@ void Session::findHyper() {
     if (group.nadamG) { // computed from, and nowhere stored
       HyperControl decay;
       decay.name = "momentum_decay";
-      decay.standard = group.group->momentum_decay();
+      decay.initial = decay.standard = group.group->momentum_decay();
       group.hyper.push_back(decay);
     }
   }
+  followChanges(-1);
+}
+
+/// Values of the plan that hold from an update on; what freezes does so once, when it is
+/// reached, and can be undone.
+void Session::followChanges(int64_t before) {
+  int64_t now = appliedUpdates();
+  auto follow = [&](HyperControl &control, const HyperChanges *changes) {
+    control.standard = changedValue(changes, control.name, now, control.initial);
+  };
+  follow(controls.clipMax, planPtr->raw().changes());
+  for (GroupControls &group : controls.groups) {
+    const HyperChanges *changes = group.group->changes();
+    for (HyperControl &control : group.hyper)
+      follow(control, changes);
+    for (uint32_t i = 0; i < sizeOf(changes); ++i) {
+      const fbs::HyperChange &change = *changes->Get(i);
+      if (viewOf(change.name()) == "frozen" && change.update() > before &&
+          change.update() <= now)
+        group.frozen = change.value() != 0;
+    }
+  }
+}
+
+/// Updates the group's parameters have had. A frozen group does not count updates, as a
+/// parameter without a gradient does not, and none counts what the loss scale has
+/// skipped.
+int64_t Session::doneIn(const GroupControls &group) const {
+  return std::max<int64_t>(0, appliedUpdates() - group.skipped);
+}
+
+double Session::nadamProductOf(const GroupControls &group) const {
+  return group.nadamProduct
+             ? *group.nadamProduct
+             : nadamProduct(group.group->beta1(), group.group->momentum_decay(),
+                            doneIn(group));
+}
+
+/// Before the values change: `updatesDone` counts the update already.
+void Session::countUpdate(GroupControls &group, bool isSkipped) {
+  if (isSkipped)
+    return;
+  if (group.frozen) {
+    ++group.skipped;
+    return;
+  }
+  if (!group.nadamG)
+    return;
+  int64_t before = std::max<int64_t>(0, doneIn(group) - 1);
+  double known = group.nadamProduct
+                     ? *group.nadamProduct
+                     : nadamProduct(group.group->beta1(), group.group->momentum_decay(),
+                                    before);
+  group.nadamProduct = nextNadamProduct(
+      group.currentOf("beta1", group.group->beta1()),
+      group.currentOf("momentum_decay", group.group->momentum_decay()), before, known);
 }
 
 double Session::GroupControls::currentOf(std::string_view name, double otherwise) const {
@@ -107,9 +163,7 @@ double Session::GroupControls::currentOf(std::string_view name, double otherwise
 void Session::writeGroupControls(const GroupControls &group) const {
   for (const HyperControl &control : group.hyper)
     control.write();
-  // A frozen group does not count updates, as a parameter without a gradient does not,
-  // and none counts what the loss scale has skipped.
-  int64_t done = std::max<int64_t>(0, appliedUpdates() - group.skipped);
+  int64_t done = doneIn(group);
   double beta1 = group.currentOf("beta1", group.group->beta1());
   double beta2 = group.currentOf("beta2", group.group->beta2());
   auto set = [](float *place, double value) {
@@ -124,7 +178,7 @@ void Session::writeGroupControls(const GroupControls &group) const {
   set(group.bc2, biasCorrection(beta2, done));
   if (group.nadamG && group.nadamM) {
     double decay = group.currentOf("momentum_decay", group.group->momentum_decay());
-    NadamWeights weights = nadamWeights(beta1, decay, done);
+    NadamWeights weights = nadamWeights(beta1, decay, done, nadamProductOf(group));
     set(group.nadamG, weights.gradient);
     set(group.nadamM, weights.moment);
   }
@@ -229,6 +283,12 @@ std::vector<std::pair<std::string, std::string>> Session::changes() const {
       add(name, "frozen", "1");
     if (group.skipped > 0)
       add(name, "skipped", std::to_string(group.skipped));
+    // The product of unchanged values is computed again.
+    if (group.nadamProduct &&
+        *group.nadamProduct != nadamProduct(group.group->beta1(),
+                                            group.group->momentum_decay(),
+                                            doneIn(group)))
+      add(name, "nadam_product", exactText(*group.nadamProduct));
   }
   return lines;
 }
@@ -238,6 +298,7 @@ void Session::clearChanges() {
   for (GroupControls &group : controls.groups) {
     group.hasFixedRate = group.frozen = false;
     group.skipped = 0;
+    group.nadamProduct.reset();
     for (HyperControl &control : group.hyper)
       control.isFixed = false;
   }
@@ -255,11 +316,18 @@ Status Session::applyChange(std::string_view key, const std::string &text) {
                            "', expected a number");
   if (name == "frozen")
     return setFrozen(group, *value != 0);
-  if (name != "skipped")
+  if (name != "skipped" && name != "nadam_product")
     return setHyper(group, name, *value);
   GroupControls *found = findGroup(group);
   if (!found)
     return unknownGroup(group);
+  if (name == "nadam_product") {
+    if (!found->nadamG || !(*value >= 0 && *value <= 1))
+      return Status::damaged("'" + std::string(key) + "' is '" + text +
+                             "', expected a number from 0 to 1 of a group of nadam");
+    found->nadamProduct = *value;
+    return Status::success();
+  }
   if (!(*value >= 0 && *value <= 0x1p53))
     return Status::damaged("'" + std::string(key) + "' is '" + text +
                            "', expected a count of updates");

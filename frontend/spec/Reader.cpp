@@ -51,7 +51,8 @@ const char *kindName(KeyKind kind) {
 
 /// Unknown keys, planned keys and wrong kinds, everywhere below `node`.
 void Reader::checkKeys(const YAML::Node &node, const std::string &path) {
-  if (node.IsSequence() && findSpecKey(path + "[].match")) {
+  bool areMaps = findSpecKey(path + "[].match") || findSpecKey(path + "[].at");
+  if (node.IsSequence() && areMaps) {
     for (const YAML::Node &element : node)
       if (element.IsMap())
         checkKeys(element, path + "[]");

@@ -92,6 +92,7 @@ private:
   void readBetas(const YAML::Node &node, double &beta1, double &beta2);
   void readGroups(const YAML::Node &node);
   void readSchedule(const YAML::Node &node);
+  void readChanges(const YAML::Node &node);
   void readAccumulate(const YAML::Node &node);
   void readClip(const YAML::Node &node);
   void readRecompute(const YAML::Node &node);

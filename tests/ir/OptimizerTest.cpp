@@ -141,7 +141,7 @@ TEST(Optimizers, AdamsArePyTorchs) {
 
 TEST(Optimizers, NadamIsPyTorchs) {
   auto scalars = [](int64_t done) {
-    NadamWeights weights = nadamWeights(0.8, 0.01, done);
+    NadamWeights weights = nadamWeights(0.8, 0.01, done, nadamProduct(0.8, 0.01, done));
     return std::vector<HostTensor>{number(0.01), number(biasCorrection(0.9, done)),
                                    number(weights.gradient), number(weights.moment)};
   };

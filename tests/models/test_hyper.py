@@ -159,6 +159,94 @@ class Hyper(SluiceTest):
             _, errors = self.run_sluice(*train, "--steps", 4, "--resume", *options, code=2)
             self.assertIn(message, errors)
 
+    def test_the_spec_changes_them_at_its_updates(self):
+        changes = """changes:
+  - {at: 0, group: group1, frozen: true}
+  - {at: 2, betas: [0.8, 0.95], weight_decay: 0.25, clip_max: 0.1}
+  - {at: 3, group: group1, frozen: false, lr: 0.02}
+  - {at: 4, group: default, lr: 0.005, eps: 1.0e-3}
+"""
+        more = 'parameter_groups: [{match: "w1", lr: 0.05}]\nclip: {kind: global_norm, max: 1.0}\nschedule: {kind: linear, total_steps: 10}\n'
+        for kind in ("adamw", "nadam", "radam", "lamb", "lion"):
+            for accumulate in (1, 2) if kind == "adamw" else (1,):
+                with self.subTest(kind, accumulate=accumulate):
+                    every = more + f"accumulate: {accumulate}\n"
+                    text = changes.replace(", eps: 1.0e-3", "") if kind == "lion" else changes
+                    plan = self.plan({"kind": kind, "lr": 0.01}, every + text, f"{kind}{accumulate}")
+                    ours = self.session(plan)
+                    theirs = self.session(self.plan({"kind": kind, "lr": 0.01}, every, f"{kind}{accumulate}-plain"))
+                    for update in range(6):
+                        self.apply(theirs, update, kind)
+                        for _ in range(accumulate):
+                            ours.step(X, Y)
+                            theirs.step(X, Y)
+                        self.expect_equal(ours, theirs)
+                    self.assertEqual(ours.hyper("default", "weight_decay"), 0.25)
+                    # A run in pieces, across the changes.
+                    for end in (1, 2, 3, 6):
+                        session = self.session(plan)
+                        if end > 1:
+                            session.load(self.dir / f"{kind}{accumulate}")
+                        while session.lib.sluice_session_updates(session.session) < end:
+                            session.step(X, Y)
+                        session.save(self.dir / f"{kind}{accumulate}")
+                    self.expect_equal(session, ours)
+
+    def apply(self, session, update, kind):
+        """What the spec above does, by hand. Rates are those of the linear schedule."""
+        if update in (0, 3):
+            session.freeze("group1", update == 0)
+        if update == 2:
+            for group in ("default", "group1"):
+                self.set_all(session, group, {"betas": [0.8, 0.95], "weight_decay": 0.25})
+            session.set_hyper(None, "clip_max", 0.1)
+        if update >= 3:
+            session.set_hyper("group1", "lr", 0.02 * (1 - update / 10))
+        if update >= 4:
+            session.set_hyper("default", "lr", 0.005 * (1 - update / 10))
+        if update == 4 and kind != "lion":
+            session.set_hyper("default", "eps", 1e-3)
+
+    def test_nadam_keeps_the_product_of_the_values_that_held(self):
+        plan = self.plan({"kind": "nadam", "lr": 0.01}, "changes: [{at: 2, betas: [0.5, 0.9], momentum_decay: 0.1}]\n")
+        session, gradients = self.session(plan), self.session(self.plan({"kind": "sgd", "lr": 1}, name="sgd"))
+        weights = {key: value.astype(np.float64) for key, value in self.weights(session).items()}
+        m = {key: np.zeros(shape) for key, shape in SHAPES.items()}
+        v = {key: np.zeros(shape) for key, shape in SHAPES.items()}
+        product = 1.0
+        for t in range(1, 6):
+            beta1, beta2, decay = (0.9, 0.999, 0.004) if t <= 2 else (0.5, 0.9, 0.1)
+            mu, following = (beta1 * (1 - 0.5 * 0.96 ** (k * decay)) for k in (t, t + 1))
+            product *= mu
+            for key, value in weights.items():
+                gradients.write("param/" + key, value.astype(np.float32))
+            gradients.step(X, Y)
+            for key, shape in SHAPES.items():  # torch.optim.NAdam
+                g = weights[key].astype(np.float32).astype(np.float64) - gradients.read("param/" + key, shape)
+                m[key] = beta1 * m[key] + (1 - beta1) * g
+                v[key] = beta2 * v[key] + (1 - beta2) * g * g
+                scale = np.sqrt(v[key] / (1 - beta2**t)) + 1e-8
+                weights[key] -= 0.01 * ((1 - mu) / (1 - product) * g + following / (1 - product * following) * m[key]) / scale
+            session.step(X, Y)
+        for key, value in self.weights(session).items():
+            np.testing.assert_allclose(value, weights[key], atol=2e-4, err_msg=key)
+
+    def test_changes_that_nothing_has_are_refused(self):
+        loss = "loss: {kind: cross_entropy, logits: logits}\noptimizer: {kind: sgd}\n"
+        for changes, message in (
+                ("[{at: 1, momentum: 0.5}]", "'changes' has 'momentum' at update 1, which no group has"),
+                ("[{at: 1, group: other, lr: 1}]", "'changes' names the group 'other', expected one of 'default'"),
+                ("[{at: 1, clip_max: 1}]", "'changes' has 'clip_max' at update 1, which needs 'clip'"),
+                ("[{at: 1}]", "an element of 'changes' changes nothing"),
+                ("[{lr: 1}]", "an element of 'changes' has no 'at'"),
+                ("[{at: 3, lr: 1}, {at: 2, lr: 2}]", "'at' is 2 behind 3; the elements of 'changes' stand in order"),
+                ("[{at: 3, group: default, clip_max: 1}]", "'clip_max' belongs to no group"),
+                ("[{at: 3, lr: -1}]", "'lr' is -1"),
+                ("[{at: 3, rate: 1}]", "unknown key 'changes[].rate'")):
+            with self.subTest(changes):
+                _, errors = self.compile(HERE / "mlp.onnx", f"{loss}changes: {changes}\n", "bad", code=1)
+                self.assertIn(message, errors)
+
     def test_refusals(self):
         session = self.session(self.plan({"kind": "sgd", "lr": 0.1}))
         for group, name, value, message in (

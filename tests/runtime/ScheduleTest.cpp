@@ -173,10 +173,13 @@ TEST(Nadam, WeighsByPyTorchsProducts) {
   // t = 1: mu = 0.9 (1 - 0.96^0.004 / 2), P = mu
   double mu1 = 0.9 * (1 - 0.5 * std::pow(0.96, 0.004));
   double mu2 = 0.9 * (1 - 0.5 * std::pow(0.96, 0.008));
-  EXPECT_NEAR(nadamWeights(0.9, 0.004, 0).gradient, 1, 1e-15);
-  EXPECT_NEAR(nadamWeights(0.9, 0.004, 0).moment, mu2 / (1 - mu1 * mu2), 1e-15);
-  EXPECT_NEAR(nadamWeights(0.9, 0.004, 1).gradient, (1 - mu2) / (1 - mu1 * mu2), 1e-15);
-  NadamWeights late = nadamWeights(0.9, 0.004, 1000000000);
+  auto weights = [](int64_t done) {
+    return nadamWeights(0.9, 0.004, done, nadamProduct(0.9, 0.004, done));
+  };
+  EXPECT_NEAR(weights(0).gradient, 1, 1e-15);
+  EXPECT_NEAR(weights(0).moment, mu2 / (1 - mu1 * mu2), 1e-15);
+  EXPECT_NEAR(weights(1).gradient, (1 - mu2) / (1 - mu1 * mu2), 1e-15);
+  NadamWeights late = weights(1000000000);
   EXPECT_NEAR(late.gradient, 0.1, 1e-12);
   EXPECT_NEAR(late.moment, 0.9, 1e-12);
 }
