@@ -134,6 +134,10 @@ int64_t cumsumUnitLines(const CumsumParams &p) {
   return std::max<int64_t>(1, kUnitElements / std::max<int64_t>(1, p.size));
 }
 
+int64_t poolGradWorkerBytes(const PoolParams &p) {
+  return p.resultType == format::kF32 ? 0 : p.in[0] * p.in[1] * p.in[2] * 4;
+}
+
 int64_t poolChunk(const PoolParams &p) {
   int64_t plane = std::max<int64_t>(1, p.in[0] * p.in[1] * p.in[2]);
   return std::max<int64_t>(1, 2 * kUnitElements / plane);

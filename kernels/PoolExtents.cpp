@@ -9,7 +9,15 @@ constexpr int64_t kMaxSize = int64_t{1} << 30;
 constexpr int64_t kMaxPositions = int64_t{1} << 22;
 
 struct Sizes {
-  int64_t xPlane, yPlane, x, y;
+  int64_t xPlane, yPlane; ///< elements
+};
+
+/// Planes of `elements` each, chainable.
+struct Planes {
+  int64_t bytes, unitBytes;
+  Planes(const PoolParams &p, int64_t elements, int64_t type)
+      : bytes(product({p.planes, elements, formatBytes(type)})),
+        unitBytes(product({elements, formatBytes(type)})) {}
 };
 
 bool checkPool(const PoolParams &p, Extents &e, Sizes &s) {
@@ -32,11 +40,24 @@ bool checkPool(const PoolParams &p, Extents &e, Sizes &s) {
     return e.refuse("the kernel must have at most 2^22 positions");
   if (!isFlag(p.countIncludePad))
     return e.refuse("'countIncludePad' must be 0 or 1");
-  s.xPlane = product({p.in[0], p.in[1], p.in[2], kFloat});
-  s.yPlane = product({p.out[0], p.out[1], p.out[2], kFloat});
-  s.x = product({p.planes, s.xPlane});
-  s.y = product({p.planes, s.yPlane});
+  if (!isFormat(p.sourceType) || !isFormat(p.dyType) || !isFormat(p.resultType))
+    return e.refuse("types must be 0 (f32), 1 (bf16) or 2 (f16)");
+  s.xPlane = product({p.in[0], p.in[1], p.in[2]});
+  s.yPlane = product({p.out[0], p.out[1], p.out[2]});
+  if (product({p.planes, s.xPlane, kFloat}) < 0 ||
+      product({p.planes, s.yPlane, kFloat}) < 0)
+    return e.refuse("operands must be at most 2^50 bytes");
   return true;
+}
+
+void input(Extents &e, const Planes &planes) { e.input(planes.bytes, planes.unitBytes); }
+void output(Extents &e, const Planes &planes) {
+  e.output(planes.bytes, planes.unitBytes);
+}
+void gradient(const PoolParams &p, int64_t elements, Extents &e) {
+  output(e, {p, elements, p.resultType});
+  if (int64_t bytes = poolGradWorkerBytes(p))
+    e.workspace(bytes);
 }
 
 bool describePool(const int64_t *params, int64_t units, Extents &e) {
@@ -44,8 +65,8 @@ bool describePool(const int64_t *params, int64_t units, Extents &e) {
   Sizes s;
   if (!checkPool(p, e, s))
     return false;
-  e.input(s.x, s.xPlane);
-  e.output(s.y, s.yPlane);
+  input(e, {p, s.xPlane, p.sourceType});
+  output(e, {p, s.yPlane, p.resultType});
   return e.done(units, p.planes);
 }
 
@@ -64,9 +85,9 @@ bool describeMaxPoolGrad(const int64_t *params, int64_t units, Extents &e) {
   Sizes s;
   if (!checkPool(p, e, s))
     return false;
-  e.input(s.x, s.xPlane);
-  e.input(s.y, s.yPlane);
-  e.output(s.x, s.xPlane);
+  input(e, {p, s.xPlane, p.sourceType});
+  input(e, {p, s.yPlane, p.dyType});
+  gradient(p, s.xPlane, e);
   return e.done(units, p.planes);
 }
 
@@ -75,8 +96,8 @@ bool describeAvgPoolGrad(const int64_t *params, int64_t units, Extents &e) {
   Sizes s;
   if (!checkPool(p, e, s))
     return false;
-  e.input(s.y, s.yPlane);
-  e.output(s.x, s.xPlane);
+  input(e, {p, s.yPlane, p.sourceType});
+  gradient(p, s.xPlane, e);
   return e.done(units, p.planes);
 }
 

@@ -34,17 +34,19 @@ template <typename Body> SLUICE_INLINE void byStride(int64_t stride, Range r, Bo
 
 /// Kernel positions of the first maxima of a block, -1 where nothing is inside. A NaN
 /// found first stays.
-void firstMaxima(const PoolParams &p, const Block &b, const float *x, int32_t *at) {
+template <typename S>
+void firstMaxima(const PoolParams &p, const Block &b, const typename S::Element *x,
+                 int32_t *at) {
   alignas(64) float best[kWindowBlock];
   for (int64_t i = 0; i < b.count; ++i) {
     best[i] = kLowest;
     at[i] = -1;
   }
   forEachPosition(p, b, [&](int64_t k, int64_t start, Range inside) {
-    const float *from = x + start;
+    auto *from = x + start;
     int32_t position = static_cast<int32_t>(k);
     byStride(p.stride[2], inside, [&](int64_t i, int64_t j) {
-      float v = from[j];
+      float v = S::load1(from + j);
       bool better = (at[i] < 0) | (((v > best[i]) | (v != v)) & (best[i] == best[i]));
       best[i] = better ? v : best[i];
       at[i] = better ? position : at[i];
@@ -73,6 +75,85 @@ void divideByCounts(const PoolParams &p, const Block &b, const float *from, floa
   }
 }
 
+/// The block's part of dy, as f32.
+void loadBlock(const Operand &dy, const Block &b, float *to) {
+  byFormat(dy.type, [&]<typename S>(S) { widen<S>(dy.as<S>() + b.index, to, b.count); });
+}
+
+template <typename S>
+void maxPoolPlane(const PoolParams &p, const typename S::Element *x, const Result &y) {
+  forEachBlock(p, [&](const Block &b) {
+    alignas(64) float best[kWindowBlock];
+    fillFloats(best, kLowest, b.count);
+    forEachPosition(p, b, [&](int64_t, int64_t start, Range inside) {
+      auto *from = x + start;
+      byStride(p.stride[2], inside, [&](int64_t i, int64_t j) {
+        float v = S::load1(from + j);
+        best[i] = wins(v, best[i]) ? v : best[i];
+      });
+    });
+    storeFloats(best, y.at(b.index), b.count);
+  });
+}
+
+template <typename S>
+void maxPoolGradPlane(const PoolParams &p, const typename S::Element *x,
+                      const Operand &dy, float *dx) {
+  fillFloats(dx, 0, volume(p.in));
+  forEachBlock(p, [&](const Block &b) {
+    alignas(64) int32_t at[kWindowBlock];
+    alignas(64) float from[kWindowBlock];
+    firstMaxima<S>(p, b, x, at);
+    loadBlock(dy, b, from);
+    forEachPosition(p, b, [&](int64_t k, int64_t start, Range inside) {
+      float *to = dx + start;
+      byStride(p.stride[2], inside, [&](int64_t i, int64_t j) {
+        to[j] += at[i] == static_cast<int32_t>(k) ? from[i] : 0.0f;
+      });
+    });
+  });
+}
+
+template <typename S>
+void avgPoolPlane(const PoolParams &p, const typename S::Element *x, const Result &y) {
+  forEachBlock(p, [&](const Block &b) {
+    alignas(64) float sum[kWindowBlock];
+    fillFloats(sum, 0, b.count);
+    forEachPosition(p, b, [&](int64_t, int64_t start, Range inside) {
+      auto *from = x + start;
+      byStride(p.stride[2], inside,
+               [&](int64_t i, int64_t j) { sum[i] += S::load1(from + j); });
+    });
+    divideByCounts(p, b, sum, sum);
+    storeFloats(sum, y.at(b.index), b.count);
+  });
+}
+
+void avgPoolGradPlane(const PoolParams &p, const Operand &dy, float *dx) {
+  fillFloats(dx, 0, volume(p.in));
+  forEachBlock(p, [&](const Block &b) {
+    alignas(64) float share[kWindowBlock];
+    loadBlock(dy, b, share);
+    divideByCounts(p, b, share, share);
+    forEachPosition(p, b, [&](int64_t, int64_t start, Range inside) {
+      float *to = dx + start;
+      byStride(p.stride[2], inside, [&](int64_t i, int64_t j) { to[j] += share[i]; });
+    });
+  });
+}
+
+/// Calls body(f32 plane) and rounds what it left there into a plane of dx; that of f32 is
+/// written itself.
+template <typename Body>
+SLUICE_INLINE void throughFloats(const PoolParams &p, const Result &dx, void *workspace,
+                                 Body body) {
+  if (dx.type == format::kF32)
+    return body(dx.as<F32>());
+  auto *sums = static_cast<float *>(workspace);
+  body(sums);
+  storeFloats(sums, dx, volume(p.in));
+}
+
 } // namespace
 
 void maxPool(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
@@ -81,26 +162,17 @@ void maxPool(void *const *buffers, const int64_t *params, int64_t begin, int64_t
   int64_t inSize = volume(p.in), outSize = volume(p.out);
   if (outSize == 0)
     return;
-  bool byTwo = isPoolByTwo(p);
-  for (int64_t u = begin; u < end; ++u) {
-    auto *x = static_cast<const float *>(buffers[0]) + u * inSize;
-    auto *y = static_cast<float *>(buffers[1]) + u * outSize;
-    if (byTwo) {
-      maxPoolByTwo(p, x, y);
-      continue;
+  bool byTwo = isPoolByTwo(p, false);
+  byFormat(p.sourceType, [&]<typename S>(S) {
+    for (int64_t u = begin; u < end; ++u) {
+      auto *x = static_cast<const typename S::Element *>(buffers[0]) + u * inSize;
+      Result y = Result{buffers[1], p.resultType}.at(u * outSize);
+      if (byTwo)
+        maxPoolByTwo<S>(p, x, y.as<S>());
+      else
+        maxPoolPlane<S>(p, x, y);
     }
-    forEachBlock(p, [&](const Block &b) {
-      alignas(64) float best[kWindowBlock];
-      fillFloats(best, kLowest, b.count);
-      forEachPosition(p, b, [&](int64_t, int64_t start, Range inside) {
-        const float *from = x + start;
-        byStride(p.stride[2], inside, [&](int64_t i, int64_t j) {
-          best[i] = wins(from[j], best[i]) ? from[j] : best[i];
-        });
-      });
-      std::memcpy(y + b.index, best, b.count * sizeof(float));
-    });
-  }
+  });
 }
 
 void maxPoolGrad(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
@@ -109,30 +181,22 @@ void maxPoolGrad(void *const *buffers, const int64_t *params, int64_t begin, int
   int64_t inSize = volume(p.in), outSize = volume(p.out);
   if (inSize == 0)
     return;
-  bool byTwo = isPoolByTwo(p);
-  for (int64_t u = begin; u < end; ++u) {
-    auto *x = static_cast<const float *>(buffers[0]) + u * inSize;
-    auto *dy = static_cast<const float *>(buffers[1]) + u * outSize;
-    auto *dx = static_cast<float *>(buffers[2]) + u * inSize;
-    if (byTwo) {
-      if (2 * p.out[1] < p.in[1] || 2 * p.out[2] < p.in[2])
-        fillFloats(dx, 0, inSize);
-      maxPoolGradByTwo(p, x, dy, dx);
-      continue;
+  bool byTwo = isPoolByTwo(p, true);
+  byFormat(p.sourceType, [&]<typename S>(S) {
+    for (int64_t u = begin; u < end; ++u) {
+      auto *x = static_cast<const typename S::Element *>(buffers[0]) + u * inSize;
+      Operand dy = Operand{buffers[1], p.dyType}.at(u * outSize);
+      Result dx = Result{buffers[2], p.resultType}.at(u * inSize);
+      if (byTwo) {
+        if (2 * p.out[1] < p.in[1] || 2 * p.out[2] < p.in[2])
+          std::memset(dx.data, 0, inSize * sizeof(typename S::Element));
+        maxPoolGradByTwo<S>(p, x, dy.as<S>(), dx.as<S>());
+        continue;
+      }
+      throughFloats(p, dx, p.resultType ? buffers[3] : nullptr,
+                    [&](float *sums) { maxPoolGradPlane<S>(p, x, dy, sums); });
     }
-    fillFloats(dx, 0, inSize);
-    forEachBlock(p, [&](const Block &b) {
-      alignas(64) int32_t at[kWindowBlock];
-      firstMaxima(p, b, x, at);
-      const float *from = dy + b.index;
-      forEachPosition(p, b, [&](int64_t k, int64_t start, Range inside) {
-        float *to = dx + start;
-        byStride(p.stride[2], inside, [&](int64_t i, int64_t j) {
-          to[j] += at[i] == static_cast<int32_t>(k) ? from[i] : 0.0f;
-        });
-      });
-    });
-  }
+  });
 }
 
 void avgPool(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
@@ -141,19 +205,12 @@ void avgPool(void *const *buffers, const int64_t *params, int64_t begin, int64_t
   int64_t inSize = volume(p.in), outSize = volume(p.out);
   if (outSize == 0)
     return;
-  for (int64_t u = begin; u < end; ++u) {
-    auto *x = static_cast<const float *>(buffers[0]) + u * inSize;
-    auto *y = static_cast<float *>(buffers[1]) + u * outSize;
-    forEachBlock(p, [&](const Block &b) {
-      alignas(64) float sum[kWindowBlock];
-      fillFloats(sum, 0, b.count);
-      forEachPosition(p, b, [&](int64_t, int64_t start, Range inside) {
-        const float *from = x + start;
-        byStride(p.stride[2], inside, [&](int64_t i, int64_t j) { sum[i] += from[j]; });
-      });
-      divideByCounts(p, b, sum, y + b.index);
-    });
-  }
+  byFormat(p.sourceType, [&]<typename S>(S) {
+    for (int64_t u = begin; u < end; ++u)
+      avgPoolPlane<S>(p,
+                      static_cast<const typename S::Element *>(buffers[0]) + u * inSize,
+                      Result{buffers[1], p.resultType}.at(u * outSize));
+  });
 }
 
 void avgPoolGrad(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
@@ -163,17 +220,10 @@ void avgPoolGrad(void *const *buffers, const int64_t *params, int64_t begin, int
   if (inSize == 0)
     return;
   for (int64_t u = begin; u < end; ++u) {
-    auto *dy = static_cast<const float *>(buffers[0]) + u * outSize;
-    auto *dx = static_cast<float *>(buffers[1]) + u * inSize;
-    fillFloats(dx, 0, inSize);
-    forEachBlock(p, [&](const Block &b) {
-      alignas(64) float share[kWindowBlock];
-      divideByCounts(p, b, dy + b.index, share);
-      forEachPosition(p, b, [&](int64_t, int64_t start, Range inside) {
-        float *to = dx + start;
-        byStride(p.stride[2], inside, [&](int64_t i, int64_t j) { to[j] += share[i]; });
-      });
-    });
+    Operand dy = Operand{buffers[0], p.sourceType}.at(u * outSize);
+    throughFloats(p, Result{buffers[1], p.resultType}.at(u * inSize),
+                  p.resultType ? buffers[2] : nullptr,
+                  [&](float *sums) { avgPoolGradPlane(p, dy, sums); });
   }
 }
 

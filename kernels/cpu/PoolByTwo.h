@@ -3,28 +3,32 @@
 // outputs at a time.
 
 #include "kernels/PoolParams.h"
-#include "kernels/cpu/Vector.h"
+#include "kernels/cpu/Half.h"
 
 namespace sluice::SLUICE_LEVEL {
 
-SLUICE_INLINE bool isPoolByTwo(const PoolParams &p) {
-  bool plain = p.in[0] == 1 && p.out[0] == 1 && p.kernel[0] == 1 && p.pad[0] == 0;
+/// All operands are stored alike.
+SLUICE_INLINE bool isPoolByTwo(const PoolParams &p, bool grad) {
+  bool plain = p.sourceType == p.resultType && (!grad || p.sourceType == p.dyType);
+  plain &= p.in[0] == 1 && p.out[0] == 1 && p.kernel[0] == 1 && p.pad[0] == 0;
   for (int d = 1; d < 3; ++d)
     plain &= p.kernel[d] == 2 && p.stride[d] == 2 && p.dilation[d] == 1 &&
              p.pad[d] == 0 && 2 * p.out[d] <= p.in[d];
   return plain;
 }
 
-/// Even and odd elements of the first `count` <= 16 floats.
-SLUICE_INLINE void loadPairs(const float *x, int64_t count, __m256 &even, __m256 &odd) {
-  alignas(32) float copy[16];
+/// Even and odd elements of the first `count` <= 16.
+template <typename S>
+SLUICE_INLINE void loadPairs(const typename S::Element *x, int64_t count, __m256 &even,
+                             __m256 &odd) {
+  typename S::Element copy[16];
   if (count < 16) {
     std::memset(copy, 0, sizeof copy);
     for (int64_t i = 0; i < count; ++i)
       copy[i] = x[i];
     x = copy;
   }
-  __m256 a = _mm256_loadu_ps(x), b = _mm256_loadu_ps(x + 8);
+  __m256 a = S::load8(x), b = S::load8(x + 8);
   auto inOrder = [](__m256 v) {
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xD8));
   };
@@ -32,27 +36,31 @@ SLUICE_INLINE void loadPairs(const float *x, int64_t count, __m256 &even, __m256
   odd = inOrder(_mm256_shuffle_ps(a, b, 0xDD));
 }
 
-SLUICE_INLINE void loadRow(const float *x, int64_t count, __m256 &v) {
-  alignas(32) float copy[8] = {};
+template <typename S>
+SLUICE_INLINE void loadRow(const typename S::Element *x, int64_t count, __m256 &v) {
+  typename S::Element copy[8] = {};
   for (int64_t i = 0; i < count; ++i)
     copy[i] = x[i];
-  v = _mm256_load_ps(copy);
+  v = S::load8(copy);
 }
 
 /// Masked stores are slow on some processors, so what is short goes through a copy.
-SLUICE_INLINE void storeFirst(float *x, int64_t count, __m256 v) {
+template <typename S>
+SLUICE_INLINE void storeFirst(typename S::Element *x, int64_t count, __m256 v) {
   if (count >= 8)
-    return _mm256_storeu_ps(x, v);
-  alignas(32) float copy[8];
-  _mm256_store_ps(copy, v);
+    return S::store8(x, v);
+  typename S::Element copy[8];
+  S::store8(copy, v);
   for (int64_t i = 0; i < count; ++i)
     x[i] = copy[i];
 }
 
-SLUICE_INLINE void storePairs(float *x, int64_t count, __m256 even, __m256 odd) {
+template <typename S>
+SLUICE_INLINE void storePairs(typename S::Element *x, int64_t count, __m256 even,
+                              __m256 odd) {
   __m256 low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
-  storeFirst(x, count, _mm256_permute2f128_ps(low, high, 0x20));
-  storeFirst(x + 8, count - 8, _mm256_permute2f128_ps(low, high, 0x31));
+  storeFirst<S>(x, count, _mm256_permute2f128_ps(low, high, 0x20));
+  storeFirst<S>(x + 8, count - 8, _mm256_permute2f128_ps(low, high, 0x31));
 }
 
 /// Where v is greater than best or the first NaN.
@@ -77,32 +85,35 @@ SLUICE_INLINE void byEight(const PoolParams &p, int64_t o, Body body) {
     body(n - 8, 8);
 }
 
-static inline void maxPoolByTwo(const PoolParams &p, const float *x, float *y) {
+template <typename S>
+static void maxPoolByTwo(const PoolParams &p, const typename S::Element *x,
+                         typename S::Element *y) {
   for (int64_t o = 0; o < p.out[1]; ++o, x += 2 * p.in[2], y += p.out[2])
     byEight(p, o, [&](int64_t i, int64_t count) {
       __m256 v[4];
-      loadPairs(x + 2 * i, 2 * count, v[0], v[1]);
-      loadPairs(x + p.in[2] + 2 * i, 2 * count, v[2], v[3]);
+      loadPairs<S>(x + 2 * i, 2 * count, v[0], v[1]);
+      loadPairs<S>(x + p.in[2] + 2 * i, 2 * count, v[2], v[3]);
       __m256 best = v[0];
       for (int k = 1; k < 4; ++k)
         best = _mm256_blendv_ps(best, v[k], isBetter(v[k], best));
-      storeFirst(y + i, count, best);
+      storeFirst<S>(y + i, count, best);
     });
 }
 
 /// dx is written where a window lies; the rest must be 0 already.
-static inline void maxPoolGradByTwo(const PoolParams &p, const float *x, const float *dy,
-                                    float *dx) {
+template <typename S>
+static void maxPoolGradByTwo(const PoolParams &p, const typename S::Element *x,
+                             const typename S::Element *dy, typename S::Element *dx) {
   for (int64_t o = 0; o < p.out[1];
        ++o, x += 2 * p.in[2], dx += 2 * p.in[2], dy += p.out[2])
     byEight(p, o, [&](int64_t i, int64_t count) {
       __m256 v[4], share[4], g;
       if (count == 8)
-        g = _mm256_loadu_ps(dy + i);
+        g = S::load8(dy + i);
       else
-        loadRow(dy, count, g);
-      loadPairs(x + 2 * i, 2 * count, v[0], v[1]);
-      loadPairs(x + p.in[2] + 2 * i, 2 * count, v[2], v[3]);
+        loadRow<S>(dy, count, g);
+      loadPairs<S>(x + 2 * i, 2 * count, v[0], v[1]);
+      loadPairs<S>(x + p.in[2] + 2 * i, 2 * count, v[2], v[3]);
       __m256 best = v[0];
       share[0] = g;
       for (int k = 1; k < 4; ++k) {
@@ -112,8 +123,8 @@ static inline void maxPoolGradByTwo(const PoolParams &p, const float *x, const f
         for (int earlier = 0; earlier < k; ++earlier)
           share[earlier] = _mm256_andnot_ps(better, share[earlier]);
       }
-      storePairs(dx + 2 * i, 2 * count, share[0], share[1]);
-      storePairs(dx + p.in[2] + 2 * i, 2 * count, share[2], share[3]);
+      storePairs<S>(dx + 2 * i, 2 * count, share[0], share[1]);
+      storePairs<S>(dx + p.in[2] + 2 * i, 2 * count, share[2], share[3]);
     });
 }
 

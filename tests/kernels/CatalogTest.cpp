@@ -1,5 +1,6 @@
 #include "tests/kernels/KernelCase.h"
 
+#include <algorithm>
 #include <map>
 
 namespace sluice::test {
@@ -67,8 +68,8 @@ TEST(Catalog, HostileParametersAreRefusedOrStayInside) {
         params.push_back(rng() % 5 == 0 ? rng() % 3 * 32 : 1 + rng() % 4);
       for (uint64_t hostile = rng() % 4; hostile > 0; --hostile)
         params[rng() % count] = value();
-      if (rng() % 2)
-        params.back() = rng() % 2 * 256; // block sizes tend to stand there
+      for (uint64_t blocks = rng() % 4; blocks > 0; --blocks) // kinds are 0 mostly
+        params[count - 1 - rng() % std::min<size_t>(count, 6)] = rng() % 2 * 256;
       int64_t units = -1;
       describeBuiltinLaunch(name, params.data(), count, units, extents, why);
       if (size_t at = why.find("units, expected "); at != std::string::npos)
