@@ -1,5 +1,7 @@
 #include "runtime/Adapters.h"
 
+#include "runtime/StateTransfer.h"
+
 #include <cmath>
 #include <cstring>
 #include <unordered_map>
@@ -12,12 +14,15 @@ struct AdapterShape {
   uint64_t rank = 0, in = 0, out = 0;
 };
 
+uint64_t elementsOf(const fbs::StateTensor &tensor) {
+  return tensor.size() / dtypeSize(static_cast<DType>(tensor.dtype()));
+}
+
 /// From the shapes of a [rank, in...] and b [out, rank, 1...].
 AdapterShape shapeOf(const fbs::StateTensor &a, const fbs::StateTensor &b) {
   AdapterShape shape;
-  uint64_t elements = a.size() / sizeof(float);
   shape.rank = static_cast<uint64_t>(a.shape()->Get(0));
-  shape.in = shape.rank > 0 ? elements / shape.rank : 0;
+  shape.in = shape.rank > 0 ? elementsOf(a) / shape.rank : 0;
   shape.out = static_cast<uint64_t>(b.shape()->Get(0));
   return shape;
 }
@@ -25,15 +30,15 @@ AdapterShape shapeOf(const fbs::StateTensor &a, const fbs::StateTensor &b) {
 bool fits(const fbs::StateTensor &base, const fbs::StateTensor &a,
           const fbs::StateTensor &b) {
   for (const fbs::StateTensor *tensor : {&base, &a, &b})
-    if (tensor->dtype() != fbs::DType::f32 || sizeOf(tensor->shape()) < 2)
+    if (!hasForms(static_cast<DType>(tensor->dtype())) || sizeOf(tensor->shape()) < 2)
       return false;
   AdapterShape shape = shapeOf(a, b);
   // Sizes of state tensors are below 2^46 bytes.
   auto product = [](uint64_t x, uint64_t y) {
-    return static_cast<unsigned __int128>(x) * y * sizeof(float);
+    return static_cast<unsigned __int128>(x) * y;
   };
-  return product(shape.in, shape.out) == base.size() &&
-         product(shape.out, shape.rank) == b.size();
+  return product(shape.in, shape.out) == elementsOf(base) &&
+         product(shape.out, shape.rank) == elementsOf(b);
 }
 
 } // namespace
@@ -77,12 +82,16 @@ std::vector<MergedWeight> mergeAdapters(const Session &session) {
     MergedWeight weight;
     weight.base = viewOf(adapter.base());
     weight.a = viewOf(adapter.a()), weight.b = viewOf(adapter.b());
-    auto data = [&](const std::string &name) {
-      return reinterpret_cast<const float *>(session.state(name).data());
+    auto valuesOf = [&](const std::string &name) {
+      const fbs::StateTensor &tensor = *session.plan().state(name);
+      std::vector<float> values(elementsOf(tensor));
+      readExact(storedTensor(session, tensor), 0, values);
+      return values;
     };
     AdapterShape shape =
         shapeOf(*session.plan().state(weight.a), *session.plan().state(weight.b));
-    const float *base = data(weight.base), *a = data(weight.a), *b = data(weight.b);
+    std::vector<float> base = valuesOf(weight.base), a = valuesOf(weight.a),
+                       b = valuesOf(weight.b);
     weight.values.resize(shape.in * shape.out);
     for (uint64_t o = 0; o < shape.out; ++o)
       for (uint64_t n = 0; n < shape.in; ++n) {

@@ -199,6 +199,24 @@ sluice_status sluice_session_write_state(sluice_session *session, const char *na
   });
 }
 
+sluice_status sluice_session_read_parameter(sluice_session *session, const char *name,
+                                            float *values, size_t count) {
+  return with(session, [&](Session &self) {
+    if (!name || (!values && count > 0))
+      return Status::usage("argument 'name' or 'values' is null");
+    return self.readParameter(name, {values, count});
+  });
+}
+
+sluice_status sluice_session_write_parameter(sluice_session *session, const char *name,
+                                             const float *values, size_t count) {
+  return with(session, [&](Session &self) {
+    if (!name || (!values && count > 0))
+      return Status::usage("argument 'name' or 'values' is null");
+    return self.writeParameter(name, {values, count});
+  });
+}
+
 sluice_status sluice_session_get_lr(sluice_session *session, const char *group,
                                     double *lr) {
   return with(session, [&](Session &self) {

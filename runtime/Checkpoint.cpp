@@ -2,6 +2,7 @@
 
 #include "runtime/Fill.h"
 #include "runtime/Safetensors.h"
+#include "runtime/StateTransfer.h"
 
 #include <algorithm>
 #include <charconv>
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <unordered_set>
 
 namespace sluice {
 
@@ -196,54 +198,55 @@ void resetScale(Session &session, const SafetensorsFile &file) {
   }
 }
 
-std::vector<std::string> differences(const Plan &plan, const SafetensorsFile &file) {
-  std::vector<std::string> lines;
+/// What each saved tensor of the plan comes from, or else how file and plan differ.
+struct Match {
+  std::vector<StateSource> sources;
+  std::vector<std::string> differences;
+};
+
+Match match(const Plan &plan, const SafetensorsFile &file) {
+  Match result;
+  std::unordered_set<const TensorEntry *> used;
   for (uint32_t i = 0; i < sizeOf(plan.raw().state()); ++i) {
     const fbs::StateTensor *tensor = plan.raw().state()->Get(i);
-    if (!tensor->saved())
+    if (!tensor->saved() || isCompletion(*tensor))
       continue;
     std::string name = textOf(tensor->name());
-    const TensorEntry *entry = file.find(name);
-    if (!entry && isScale(name))
-      continue;
-    if (!entry) {
-      addLine(lines, "'" + name + "' is missing in the checkpoint");
+    StateSource source = findSource(plan, *tensor, file, name);
+    if (!source.entry) {
+      if (!isScale(name))
+        addLine(result.differences, "'" + name + "' is missing in the checkpoint");
       continue;
     }
-    std::string expected = shapeText(tensor->shape()),
-                found = shapeText(std::span(entry->shape));
-    DType type = static_cast<DType>(tensor->dtype());
-    if (entry->dtype != type || expected != found)
-      addLine(lines, "'" + name + "' is " + std::string(dtypeName(entry->dtype)) + found +
-                         ", the plan expects " + std::string(dtypeName(type)) + expected);
+    used.insert({source.entry, source.completion});
+    if (std::string text = mismatch(source); !text.empty())
+      addLine(result.differences, text);
+    else
+      result.sources.push_back(source);
   }
-  for (const TensorEntry &entry : file.tensors()) {
-    const fbs::StateTensor *tensor = plan.state(entry.name);
-    if ((!tensor || !tensor->saved()) && !isScale(entry.name))
-      addLine(lines, "'" + entry.name + "' is not in the plan");
-  }
-  return lines;
+  for (const TensorEntry &entry : file.tensors())
+    if (!used.contains(&entry) && !isScale(entry.name))
+      addLine(result.differences, "'" + entry.name + "' is not in the plan");
+  return result;
 }
 
 Result<CheckpointInfo> restore(Session &session, const SafetensorsFile &file,
                                std::vector<std::string> notes) {
-  std::vector<std::string> lines = differences(session.plan(), file);
-  if (!lines.empty()) {
+  Match found = match(session.plan(), file);
+  if (!found.differences.empty()) {
     std::string text = "checkpoint '" + file.name() + "' is of another model:";
-    for (const std::string &line : lines)
+    for (const std::string &line : found.differences)
       text += "\n  " + line;
     return Status::refused(text);
   }
   Progress progress = *progressOf(file);
   noteScale(session.plan(), file, notes);
   resetScale(session, file);
-  for (const TensorEntry &entry : file.tensors()) {
-    if (isScale(entry.name) && !session.plan().state(entry.name))
-      continue;
-    Status status = session.writeState(entry.name, file.data(entry).data(), entry.bytes);
-    if (!status.ok())
-      return status;
-  }
+  ConversionNotes conversions;
+  for (const StateSource &source : found.sources)
+    conversions.add(source, transfer(session, source, file));
+  for (const std::string &line : conversions.lines())
+    notes.push_back("checkpoint '" + file.name() + "': " + line);
   session.resumeAt(progress.step, progress.samples, progress.seed);
   session.clearChanges();
   for (const auto &[key, value] : file.metadata())

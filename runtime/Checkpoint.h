@@ -27,12 +27,13 @@ struct CheckpointInfo {
   int64_t updates = 0;
   int64_t samples = 0;
   std::vector<std::string>
-      notes; // damaged files that were skipped, other differences worth a line
+      notes; // damaged files skipped, what was converted, other differences
 };
 
-/// Restores the newest checkpoint of the folder (or the file) that is whole, bit for bit.
-/// One that is whole but of another model is refused with the names that differ, and the
-/// session is left as it was.
+/// Restores the newest checkpoint of the folder (or the file) that is whole: bit for bit
+/// where the plan stores its state in the same forms (runtime/StoredForm.h), by way of
+/// the exact f32 and with a note where not. One that is whole but of another model is
+/// refused with the names that differ, and the session is left as it was.
 Result<CheckpointInfo> loadCheckpoint(Session &session, const std::string &folderOrFile);
 
 /// Step numbers of the checkpoints in a folder, newest first, whole or not; empty when

@@ -3,6 +3,7 @@
 #include "runtime/Adapters.h"
 
 #include "runtime/PlanFile.h"
+#include "runtime/StateTransfer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -192,9 +193,9 @@ Status checkSchedule(const fbs::ParamGroup &group, const std::string &name) {
 }
 
 /// Values that optimizers are defined for, in the order of the updates they hold from.
-Status checkChanges(
-    const flatbuffers::Vector<flatbuffers::Offset<fbs::HyperChange>> *changes,
-    const std::string &where, VisitBudget &budget) {
+Status
+checkChanges(const flatbuffers::Vector<flatbuffers::Offset<fbs::HyperChange>> *changes,
+             const std::string &where, VisitBudget &budget) {
   int64_t last = 0;
   for (uint32_t i = 0; i < sizeOf(changes); ++i) {
     const fbs::HyperChange &change = *changes->Get(i);
@@ -310,6 +311,8 @@ Status checkPlan(const fbs::Plan &plan, SegmentRange segments) {
   Status status = checkHeaderFields(plan);
   if (status.ok())
     status = checkState(plan, budget);
+  if (status.ok())
+    status = checkStoredForms(plan, budget);
   if (status.ok())
     status = checkGroups(plan, budget);
   if (status.ok())

@@ -145,8 +145,13 @@ public:
   Status readState(std::string_view name, void *target, size_t bytes) const;
   Status writeState(std::string_view name, const void *source, size_t bytes);
 
+  /// A parameter or buffer by the model's name as f32 values, in whatever form the plan
+  /// stores it. Writing rounds to the nearest where the plan keeps no master.
+  Status readParameter(std::string_view name, std::span<float> values) const;
+  Status writeParameter(std::string_view name, std::span<const float> values);
+
   /// Sets every parameter and buffer from a safetensors file, by name, with or without
-  /// the prefix "param/".
+  /// the prefix "param/", converted to the form the plan stores it in. All or nothing.
   Status loadWeights(const std::string &path);
 
   /// Restored from a checkpoint, which has set the saved tensors before.

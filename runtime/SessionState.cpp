@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_set>
 
 namespace sluice {
 
@@ -146,61 +145,6 @@ Status Session::initialState() {
     if (!status.ok())
       return status;
   }
-  return Status::success();
-}
-
-static std::string_view bareName(std::string_view name) {
-  return name.starts_with("param/") ? name.substr(6) : name;
-}
-
-/// Weights from elsewhere come without the adapters that the plan puts beside them.
-static bool isAdapter(const fbs::Plan &plan, std::string_view name) {
-  for (uint32_t i = 0; i < sizeOf(plan.adapters()); ++i)
-    if (viewOf(plan.adapters()->Get(i)->a()) == name ||
-        viewOf(plan.adapters()->Get(i)->b()) == name)
-      return true;
-  return false;
-}
-
-Status Session::loadWeights(const std::string &path) {
-  auto file = SafetensorsFile::open(path);
-  if (!file)
-    return file.status();
-  if (Status status = file->verifyChecksum(); !status.ok())
-    return status;
-  std::vector<std::pair<const fbs::StateTensor *, const TensorEntry *>> pairs;
-  std::unordered_set<const TensorEntry *> used;
-  std::string missing;
-  for (uint32_t i = 0; i < sizeOf(planPtr->raw().state()); ++i) {
-    const fbs::StateTensor *tensor = planPtr->raw().state()->Get(i);
-    if (tensor->role() != fbs::Role::parameter && tensor->role() != fbs::Role::buffer)
-      continue;
-    const TensorEntry *entry = file->find(viewOf(tensor->name()));
-    if (!entry)
-      entry = file->find(bareName(viewOf(tensor->name())));
-    if (!entry && isAdapter(planPtr->raw(), viewOf(tensor->name()))) {
-      log("'" + path + "' has no '" + std::string(viewOf(tensor->name())) +
-          "'; the adapter keeps its values");
-      continue;
-    }
-    if (!entry) {
-      missing +=
-          (missing.empty() ? "'" : ", '") + std::string(viewOf(tensor->name())) + "'";
-      continue;
-    }
-    if (!sameTensor(*entry, *tensor))
-      return differs(*file, *entry, *tensor);
-    pairs.emplace_back(tensor, entry);
-    used.insert(entry);
-  }
-  if (!missing.empty())
-    return Status::refused("'" + path + "' lacks " + missing);
-  for (auto [tensor, entry] : pairs)
-    if (entry->bytes > 0)
-      std::memcpy(tensorData(*tensor), file->data(*entry).data(), entry->bytes);
-  for (const TensorEntry &entry : file->tensors())
-    if (!used.contains(&entry))
-      log("'" + path + "': tensor '" + entry.name + "' is not used by this plan");
   return Status::success();
 }
 

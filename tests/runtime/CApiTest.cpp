@@ -59,6 +59,31 @@ TEST(CApi, HostArenasMayBeTheCallers) {
   EXPECT_STREQ(c_api_host(writePlan(folder, hostAdamPlan()).c_str()), "");
 }
 
+/// `a` in 16 bits with a split master, `b` in 16 bits alone, `n` integers.
+static TestPlan narrowPlan() {
+  TestPlan p = scalarPlan(1, 1, 0.25, 2);
+  p.state("param/a", DType::bf16, {2});
+  p.state("master/a/low", DType::i16, {2}, fbs::Role::master);
+  p.state("param/b", DType::bf16, {2});
+  p.state("param/n", DType::i64, {2}, fbs::Role::buffer);
+  return p;
+}
+
+TEST(CApi, ReadsAndWritesParametersInAnyForm) {
+  TemporaryFolder folder;
+  EXPECT_STREQ(c_api_parameters(writePlan(folder, narrowPlan()).c_str()), "");
+}
+
+TEST(CppApi, ReadsAndWritesParametersInAnyForm) {
+  TemporaryFolder folder;
+  api::Plan plan(writePlan(folder, narrowPlan()));
+  api::Session session(plan);
+  session.writeParameter("a", {0.1f, 0.2f});
+  EXPECT_EQ(session.readParameter("a", 2), (std::vector<float>{0.1f, 0.2f}));
+  EXPECT_THROW(session.readParameter("a", 3), api::Error);
+  EXPECT_THROW(session.writeParameter("n", {1, 2}), api::Error);
+}
+
 TEST(CppApi, ChoosesTheBucketByShape) {
   TemporaryFolder folder;
   api::Plan plan(writePlan(folder, twoBucketPlan()));

@@ -210,3 +210,43 @@ const char *c_api_host(const char *path) {
   sluice_plan_close(plan);
   return "";
 }
+
+// 'a' is stored in 16 bits and the rest to f32, 'b' in 16 bits alone, 'n' as integers.
+const char *c_api_parameters(const char *path) {
+  sluice_plan *plan = NULL;
+  sluice_session *session = NULL;
+  float a[2] = {0.1f, -3.3333333f}, b[2] = {0.1f, 1.5f}, read[2] = {0, 0};
+  uint16_t high[2], zeros[2] = {0, 0};
+  int16_t low[2];
+  CHECK(sluice_plan_open(path, &plan) == SLUICE_OK);
+  CHECK(sluice_session_create(plan, NULL, &session) == SLUICE_OK);
+  CHECK(sluice_session_write_parameter(session, "a", a, 2) == SLUICE_OK);
+  CHECK(sluice_session_read_parameter(session, "a", read, 2) == SLUICE_OK);
+  CHECK(memcmp(read, a, sizeof a) == 0);
+  CHECK(sluice_session_read_parameter(session, "param/a", read, 2) == SLUICE_OK);
+  CHECK(memcmp(read, a, sizeof a) == 0);
+  CHECK(sluice_session_read_state(session, "param/a", high, 4) == SLUICE_OK);
+  CHECK(sluice_session_read_state(session, "master/a/low", low, 4) == SLUICE_OK);
+  CHECK(high[0] == 0x3dcd && low[0] == (int16_t)0xcccd); // 0.1f is 0x3dcccccd
+  CHECK(sluice_session_write_state(session, "master/a/low", zeros, 4) == SLUICE_OK);
+  CHECK(sluice_session_read_parameter(session, "a", read, 2) == SLUICE_OK);
+  CHECK(read[0] == 0.10009765625f); // the 16 bits alone
+
+  CHECK(sluice_session_write_parameter(session, "b", b, 2) == SLUICE_OK);
+  CHECK(sluice_session_read_parameter(session, "b", read, 2) == SLUICE_OK);
+  CHECK(read[0] == 0.10009765625f && read[1] == 1.5f);
+  CHECK(sluice_session_read_parameter(session, "w", read, 1) == SLUICE_OK);
+  CHECK(read[0] == 2.0f);
+
+  CHECK(sluice_session_read_parameter(session, "a", read, 1) == SLUICE_USAGE);
+  CHECK(strstr(sluice_session_error(session), "'a' has 2 values, 1 are given") != NULL);
+  CHECK(sluice_session_write_parameter(session, "n", b, 2) == SLUICE_USAGE);
+  CHECK(strstr(sluice_session_error(session), "'n' is i64") != NULL);
+  CHECK(sluice_session_write_parameter(session, "none", b, 2) == SLUICE_USAGE);
+  CHECK(sluice_session_read_parameter(session, NULL, read, 2) == SLUICE_USAGE);
+  CHECK(sluice_session_read_parameter(session, "a", NULL, 2) == SLUICE_USAGE);
+  CHECK(sluice_session_write_parameter(NULL, "a", b, 2) == SLUICE_USAGE);
+  sluice_session_destroy(session);
+  sluice_plan_close(plan);
+  return "";
+}

@@ -10,6 +10,7 @@ const char *c_api_describe(const char *plan);
 const char *c_api_misuse(const char *plan);
 const char *c_api_accumulate(const char *plan);
 const char *c_api_host(const char *plan);
+const char *c_api_parameters(const char *plan);
 
 #ifdef __cplusplus
 }

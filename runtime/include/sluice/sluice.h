@@ -307,13 +307,28 @@ SLUICE_API int64_t sluice_session_updates(const sluice_session *session);
 /* Samples of training consumed: where the data goes on after a checkpoint was loaded. */
 SLUICE_API int64_t sluice_session_samples(const sluice_session *session);
 
-/* `bytes` must be the tensor's size. */
+/* State as it is stored; `bytes` must be the tensor's size. A parameter that is stored in
+ * 16 bits may have state beside it that completes it ("master/NAME", f32, or
+ * "master/NAME/low", i16): the calls below keep the two in step. */
 SLUICE_API sluice_status sluice_session_read_state(sluice_session *session,
                                                    const char *name, void *data,
                                                    size_t bytes);
 SLUICE_API sluice_status sluice_session_write_state(sluice_session *session,
                                                     const char *name, const void *data,
                                                     size_t bytes);
+
+/* A parameter or buffer as f32 values, by the model's name ("fc1.weight") or by that of
+ * its state ("param/fc1.weight"), in whatever form the plan stores it: with a master its
+ * exact value, without one its 16 bits widened. Writing stores the exact value where
+ * there is a master, and rounds to the nearest where there is none. `count` must be the
+ * number of its elements. Those of other types (integers, f64) are state only. */
+SLUICE_API sluice_status sluice_session_read_parameter(sluice_session *session,
+                                                       const char *name, float *values,
+                                                       size_t count);
+SLUICE_API sluice_status sluice_session_write_parameter(sluice_session *session,
+                                                        const char *name,
+                                                        const float *values,
+                                                        size_t count);
 
 /* The rate of the group's next update; a NULL group is the first. */
 SLUICE_API sluice_status sluice_session_get_lr(sluice_session *session, const char *group,
@@ -344,7 +359,8 @@ SLUICE_API sluice_status sluice_session_is_frozen(sluice_session *session,
                                                   const char *group, bool *frozen);
 
 /* Every parameter from a safetensors file, by name, with or without the prefix "param/".
- */
+ * f32, bf16 and f16 values, with or without a master beside them, become what the plan
+ * stores; the log says what was converted. When the file does not fit nothing changes. */
 SLUICE_API sluice_status sluice_session_load_weights(sluice_session *session,
                                                      const char *path);
 
@@ -352,7 +368,8 @@ SLUICE_API sluice_status sluice_session_load_weights(sluice_session *session,
  * older ones are removed. */
 SLUICE_API sluice_status sluice_session_save(sluice_session *session, const char *folder);
 /* The newest checkpoint of the folder (or the file) that is whole; damaged ones are
- * skipped with a line in the log. */
+ * skipped with a line in the log. One of a plan of another precision is converted, which
+ * the log says too. */
 SLUICE_API sluice_status sluice_session_load(sluice_session *session, const char *folder);
 
 #ifdef __cplusplus

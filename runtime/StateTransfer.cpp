@@ -1,0 +1,221 @@
+#include "runtime/StateTransfer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace sluice {
+
+namespace {
+
+constexpr std::string_view parameterPrefix = "param/", masterPrefix = "master/",
+                           lowSuffix = "/low";
+
+std::string quoted(std::string_view name) { return "'" + std::string(name) + "'"; }
+
+DType typeOf(const fbs::StateTensor &tensor) {
+  return static_cast<DType>(tensor.dtype());
+}
+
+bool sameShape(const fbs::StateTensor &a, const fbs::StateTensor &b) {
+  return sizeOf(a.shape()) == sizeOf(b.shape()) &&
+         (!a.shape() ||
+          std::equal(a.shape()->begin(), a.shape()->end(), b.shape()->begin()));
+}
+
+bool sameShape(const TensorEntry &entry, const fbs::StateTensor &tensor) {
+  return entry.shape.size() == sizeOf(tensor.shape()) &&
+         (!tensor.shape() ||
+          std::equal(entry.shape.begin(), entry.shape.end(), tensor.shape()->begin()));
+}
+
+/// Whether a tensor of one type completes one of another.
+bool completes(Completion completion, DType type, DType completed) {
+  if (completion == Completion::low)
+    return type == DType::i16 && completed == DType::bf16;
+  return type == DType::f32 && (completed == DType::bf16 || completed == DType::f16);
+}
+
+/// The form of a tensor by what `typeOfName` finds under the names that complete it.
+template <class Find> StoredForm formOf(std::string_view name, DType type, Find find) {
+  StoredForm form = {type, Completion::nothing};
+  for (Completion completion : {Completion::master, Completion::low}) {
+    std::string rest = completionName(name, completion);
+    std::optional<DType> found = rest.empty() ? std::nullopt : find(rest);
+    if (found && completes(completion, *found, type)) {
+      form.completion = completion;
+      break;
+    }
+  }
+  return form;
+}
+
+template <class Byte, class Owner>
+StoredTensor<Byte> storedIn(Owner &session, const fbs::StateTensor &tensor) {
+  StoredTensor<Byte> stored;
+  std::string_view name = viewOf(tensor.name());
+  stored.form = storedForm(session.plan(), tensor);
+  stored.count = tensor.size() / dtypeSize(typeOf(tensor));
+  stored.data = session.state(name).data();
+  if (stored.form.completion != Completion::nothing)
+    stored.completion =
+        session.state(completionName(name, stored.form.completion)).data();
+  return stored;
+}
+
+} // namespace
+
+std::string completionName(std::string_view name, Completion completion) {
+  if (!name.starts_with(parameterPrefix) || completion == Completion::nothing)
+    return {};
+  std::string rest(masterPrefix);
+  rest += name.substr(parameterPrefix.size());
+  return completion == Completion::low ? rest.append(lowSuffix) : rest;
+}
+
+Status checkStoredForms(const fbs::Plan &plan, VisitBudget &budget) {
+  std::unordered_map<std::string_view, const fbs::StateTensor *> state;
+  for (uint32_t i = 0; i < sizeOf(plan.state()); ++i)
+    state[viewOf(plan.state()->Get(i)->name())] = plan.state()->Get(i);
+  std::unordered_set<const fbs::StateTensor *> completed;
+  for (uint32_t i = 0; i < sizeOf(plan.state()); ++i) {
+    const fbs::StateTensor &tensor = *plan.state()->Get(i);
+    if (!isCompletion(tensor))
+      continue;
+    std::string_view name = viewOf(tensor.name());
+    std::string parameter(parameterPrefix);
+    if (name.starts_with(masterPrefix))
+      parameter += name.substr(masterPrefix.size());
+    Completion completion = Completion::master;
+    if (typeOf(tensor) == DType::i16 && parameter.ends_with(lowSuffix)) {
+      completion = Completion::low;
+      parameter.resize(parameter.size() - lowSuffix.size());
+    }
+    auto found = state.find(parameter);
+    bool fits = found != state.end() && budget.take(sizeOf(tensor.shape())) &&
+                sameShape(tensor, *found->second) &&
+                completes(completion, typeOf(tensor), typeOf(*found->second)) &&
+                tensor.saved() == found->second->saved();
+    if (!fits || !completed.insert(found->second).second)
+      return Status::damaged("plan refused: state " + quoted(name) +
+                             " completes no parameter of its shape, or one that another "
+                             "tensor completes");
+  }
+  return Status::success();
+}
+
+StoredForm storedForm(const Plan &plan, const fbs::StateTensor &tensor) {
+  return formOf(viewOf(tensor.name()), typeOf(tensor),
+                [&](const std::string &rest) -> std::optional<DType> {
+                  const fbs::StateTensor *found = plan.state(rest);
+                  return found ? std::optional(typeOf(*found)) : std::nullopt;
+                });
+}
+
+StoredTensor<const uint8_t> storedTensor(const Session &session,
+                                         const fbs::StateTensor &tensor) {
+  return storedIn<const uint8_t>(session, tensor);
+}
+
+StoredTensor<uint8_t> storedTensor(Session &session, const fbs::StateTensor &tensor) {
+  return storedIn<uint8_t>(session, tensor);
+}
+
+bool isCompletion(const fbs::StateTensor &tensor) {
+  return tensor.role() == fbs::Role::master ||
+         viewOf(tensor.name()).starts_with(masterPrefix);
+}
+
+StateSource findSource(const Plan &plan, const fbs::StateTensor &tensor,
+                       const SafetensorsFile &file, std::string_view name) {
+  StateSource source;
+  source.tensor = &tensor;
+  source.to = storedForm(plan, tensor);
+  source.entry = file.find(name);
+  if (!source.entry)
+    return source;
+  source.from = formOf(name, source.entry->dtype,
+                       [&](const std::string &rest) -> std::optional<DType> {
+                         const TensorEntry *found = file.find(rest);
+                         return found ? std::optional(found->dtype) : std::nullopt;
+                       });
+  if (source.from.completion != Completion::nothing)
+    source.completion = file.find(completionName(name, source.from.completion));
+  return source;
+}
+
+std::string mismatch(const StateSource &source) {
+  std::string expected = shapeText(source.tensor->shape());
+  auto differs = [&](const TensorEntry &entry, DType type) {
+    return quoted(entry.name) + " is " + std::string(dtypeName(entry.dtype)) +
+           shapeText(std::span(entry.shape)) + ", the plan expects " +
+           std::string(dtypeName(type)) + expected;
+  };
+  DType type = typeOf(*source.tensor);
+  bool converts = hasForms(source.entry->dtype) && hasForms(type);
+  if (!sameShape(*source.entry, *source.tensor) ||
+      (source.entry->dtype != type && !converts))
+    return differs(*source.entry, type);
+  if (source.completion && !sameShape(*source.completion, *source.tensor))
+    return differs(*source.completion, source.completion->dtype);
+  return {};
+}
+
+uint64_t transfer(Session &session, const StateSource &source,
+                  const SafetensorsFile &file) {
+  StoredTensor<uint8_t> to = storedTensor(session, *source.tensor);
+  StoredTensor<const uint8_t> from = {source.from, to.count,
+                                      file.data(*source.entry).data(), nullptr};
+  if (source.completion)
+    from.completion = file.data(*source.completion).data();
+  return convertStored(from, to);
+}
+
+void ConversionNotes::add(const StateSource &source, uint64_t rounded) {
+  if (source.from == source.to)
+    return;
+  std::string_view name = viewOf(source.tensor->name());
+  bool isParameter = name.starts_with(parameterPrefix);
+  // Only parameters have masters, or lack one.
+  auto text = [&](StoredForm form) {
+    return isParameter ? formText(form) : std::string(dtypeName(form.dtype));
+  };
+  std::string what = isParameter                ? "parameter"
+                     : name.starts_with("opt/") ? "moment"
+                                                : "tensor";
+  Group &group =
+      groups[{what, "stored as " + text(source.from) + " became " + text(source.to)}];
+  if (isParameter)
+    name.remove_prefix(parameterPrefix.size());
+  if (group.names.size() < 3)
+    group.names.push_back(quoted(name));
+  group.tensors += 1;
+  group.values += source.tensor->size() / dtypeSize(typeOf(*source.tensor));
+  group.rounded += rounded;
+  group.isExact = source.from.isExact() || !isParameter;
+}
+
+std::vector<std::string> ConversionNotes::lines() const {
+  std::vector<std::string> lines;
+  for (const auto &[key, group] : groups) {
+    std::string line = std::to_string(group.tensors) + " " + key.first +
+                       (group.tensors == 1 ? " " : "s ") + key.second;
+    if (!group.isExact)
+      line += "; the f32 is the rounded value";
+    if (group.rounded > 0)
+      line += "; " + std::to_string(group.rounded) + " of " +
+              std::to_string(group.values) + " values were rounded";
+    if (group.isExact && group.rounded == 0)
+      line += ", no value rounded";
+    line += ":";
+    for (const std::string &name : group.names)
+      line += (name == group.names.front() ? " " : ", ") + name;
+    if (group.tensors > group.names.size())
+      line += " and " + std::to_string(group.tensors - group.names.size()) + " more";
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+} // namespace sluice

@@ -1,0 +1,65 @@
+#pragma once
+// How values that updates compute in f32 are stored: as they are, or narrower, with or
+// without what completes them. Any form converts into any other by way of the exact f32.
+
+#include "runtime/DType.h"
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace sluice {
+
+/// What a tensor has beside it.
+enum class Completion : uint8_t {
+  nothing,
+  low,    // i16: the bits of the f32 are (bits of the bf16 << 16) + low
+  master, // the f32 itself, of which the tensor is the nearest value
+};
+
+struct StoredForm {
+  DType dtype = DType::f32;
+  Completion completion = Completion::nothing;
+
+  /// Whether the f32 of the last update can be had.
+  bool isExact() const {
+    return dtype == DType::f32 || completion != Completion::nothing;
+  }
+  friend bool operator==(const StoredForm &, const StoredForm &) = default;
+};
+
+/// The types a form may have; all others are only copied.
+constexpr bool hasForms(DType type) {
+  return type == DType::f32 || type == DType::bf16 || type == DType::f16;
+}
+
+/// "f32", "bf16 with a split master", "bf16 with an f32 master", "bf16 without a master".
+std::string formText(StoredForm form);
+
+/// Bytes of what completes one element.
+constexpr size_t completionSize(Completion completion) {
+  return completion == Completion::low ? 2 : completion == Completion::master ? 4 : 0;
+}
+
+/// The bytes of `count` elements, unaligned in general.
+template <class Byte> struct StoredTensor {
+  StoredForm form;
+  uint64_t count = 0;
+  Byte *data = nullptr, *completion = nullptr;
+};
+
+/// The f32 values from element `first` on, bit for bit where the form is exact.
+void readExact(const StoredTensor<const uint8_t> &from, uint64_t first,
+               std::span<float> values);
+
+/// Stores f32 values from element `first` on; what no completion keeps is rounded to the
+/// nearest, ties to even. Gives how many values were changed by that.
+uint64_t writeExact(const StoredTensor<uint8_t> &to, uint64_t first,
+                    std::span<const float> values);
+
+/// Both have the same count and do not overlap. Equal forms are copied. Gives how many
+/// values were rounded.
+uint64_t convertStored(const StoredTensor<const uint8_t> &from,
+                       const StoredTensor<uint8_t> &to);
+
+} // namespace sluice
