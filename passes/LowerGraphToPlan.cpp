@@ -72,7 +72,7 @@ private:
       unsigned i = argument.getArgNumber();
       DictionaryAttr attributes = function.getArgAttrDict(i);
       StringAttr name = nameOf(attributes, "input", i);
-      Value buffer = builder.buffer(name, "io", plan::tensorBytes(argument.getType()));
+      Value buffer = builder.buffer(name, "io", argument.getType());
       builder.bind(argument, buffer);
       auto flag = [&](StringRef key) {
         return attributes ? attributes.get(key) : nullptr;
@@ -91,9 +91,8 @@ private:
     Operation *terminator = function.getBody().front().getTerminator();
     for (OpOperand &operand : terminator->getOpOperands()) {
       StringAttr name = outputName(operand.getOperandNumber());
-      builder.bind(
-          storageRoot(operand.get()),
-          builder.buffer(name, "io", plan::tensorBytes(operand.get().getType())));
+      builder.bind(storageRoot(operand.get()),
+                   builder.buffer(name, "io", operand.get().getType()));
     }
   }
 
@@ -116,7 +115,7 @@ private:
                 source.getDefiningOp()) &&
             type.getNumElements() == state.getTensorType().getNumElements())
           builder.bind(source, builder.buffer(state.getSymName().split('/').second,
-                                              "gradients", plan::tensorBytes(type)));
+                                              "gradients", source.getType()));
       }
     }
   }

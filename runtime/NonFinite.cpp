@@ -64,29 +64,37 @@ void NonFiniteWatch::launched(uint32_t index) {
     const uint8_t *data = arenas.of(fbs::Space::step) + buffer.offset();
     NonFiniteCount count =
         countNonFinite(static_cast<DType>(buffer.dtype()), data, buffer.size());
+    size_t all = count.wrong + count.minusInfinity;
     if (count.wrong > 0) {
-      wrong = {index, i, count.wrong};
+      wrong = {index, i, all};
       return;
     }
-    if (count.minusInfinity > 0 && !minusInfinity)
-      minusInfinity = {index, i, count.minusInfinity};
+    if (all > 0 && !minusInfinity)
+      minusInfinity = {index, i, all};
   }
+}
+
+std::string NonFiniteWatch::where(const Sighting &seen) const {
+  const fbs::Launch &launch = *program.launches()->Get(seen.launch);
+  if (program.buffers()->Get(seen.buffer)->first() < 0)
+    return "the batch";
+  return "'" + std::string(viewOf(launch.node())) + "' (" +
+         std::string(viewOf(launch.op())) + ")";
 }
 
 std::string NonFiniteWatch::text() const {
   const std::optional<Sighting> &seen = wrong ? wrong : minusInfinity;
   if (!seen)
     return "";
-  const fbs::Launch &launch = *program.launches()->Get(seen->launch);
   const fbs::BufferInfo &buffer = *program.buffers()->Get(seen->buffer);
   size_t values = buffer.size() / dtypeSize(static_cast<DType>(buffer.dtype()));
-  std::string found = std::to_string(seen->count) + " of " + std::to_string(values) +
-                      " values of '" + std::string(viewOf(buffer.name())) +
-                      "' are not finite";
-  if (buffer.first() < 0)
-    return "it began in the batch: " + found;
-  return "it began in '" + std::string(viewOf(launch.node())) + "' (" +
-         std::string(viewOf(launch.op())) + "): " + found;
+  std::string text = "it began in " + where(*seen) + ": " + std::to_string(seen->count) +
+                     " of " + std::to_string(values) + " values of '" +
+                     std::string(viewOf(buffer.name())) + "' are not finite";
+  if (wrong && minusInfinity && minusInfinity->launch < wrong->launch)
+    text += " (-infinity, which masks are made of, came before from " +
+            where(*minusInfinity) + ")";
+  return text;
 }
 
 } // namespace sluice

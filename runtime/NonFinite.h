@@ -34,6 +34,7 @@ private:
     size_t count = 0;
   };
   bool touches(const fbs::Launch &launch, const fbs::BufferInfo &buffer) const;
+  std::string where(const Sighting &seen) const;
 
   const fbs::Program &program;
   Arenas arenas;

@@ -152,6 +152,13 @@ Value ProgramBuilder::buffer(StringRef label, StringRef category, int64_t bytes)
       StringAttr(), UnitAttr(), UnitAttr());
 }
 
+Value ProgramBuilder::buffer(StringRef label, StringRef category, Type tensor) {
+  Value made = buffer(label, category, plan::tensorBytes(tensor));
+  made.getDefiningOp()->setAttr(
+      elementAttr, TypeAttr::get(cast<RankedTensorType>(tensor).getElementType()));
+  return made;
+}
+
 Value ProgramBuilder::stateBuffer(FlatSymbolRefAttr symbol) {
   Value &value = states[symbol.getValue()];
   if (!value)
@@ -183,9 +190,7 @@ Value ProgramBuilder::destination(Value result) {
   Value &bound = buffers[result];
   if (bound)
     return bound;
-  bound = buffer(valueNames(result), "activations", plan::tensorBytes(result.getType()));
-  bound.getDefiningOp()->setAttr(
-      elementAttr, TypeAttr::get(graph::tensorType(result).getElementType()));
+  bound = buffer(valueNames(result), "activations", result.getType());
   Operation *producer = result.getDefiningOp();
   if (Attribute run = producer ? producer->getAttr(recomputeAttr) : Attribute())
     bound.getDefiningOp()->setAttr(recomputeAttr, run);

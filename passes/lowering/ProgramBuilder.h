@@ -59,6 +59,8 @@ public:
 
   /// Bytes of the step reservation.
   mlir::Value buffer(llvm::StringRef label, llvm::StringRef category, int64_t bytes);
+  /// The same, for the values of a tensor.
+  mlir::Value buffer(llvm::StringRef label, llvm::StringRef category, mlir::Type tensor);
   mlir::Value stateBuffer(mlir::FlatSymbolRefAttr symbol);
   mlir::Value slice(mlir::Value source, int64_t offset, int64_t bytes);
 
