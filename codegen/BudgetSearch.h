@@ -18,6 +18,7 @@ struct BudgetChoice {
   std::vector<std::pair<std::string, std::string>> decisions; ///< subject, why
   OffloadNames offload;           ///< what lies in the host's memory
   int64_t hostBytes = 0;          ///< that it needs there
+  int64_t member = -1;            ///< of the recompute frontier, beside `offload`
   std::vector<std::string> notes; ///< further lines of the report, "topic: text"
 };
 

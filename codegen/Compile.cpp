@@ -2,14 +2,12 @@
 
 #include "codegen/CompileReport.h"
 #include "codegen/Ladder.h"
-#include "codegen/OffloadSearch.h"
 #include "codegen/RegionEmitter.h"
 #include "codegen/RunStage.h"
-#include "codegen/Variants.h"
+#include "codegen/VariantPlans.h"
 #include "codegen/WritePlan.h"
 #include "passes/LaunchCosts.h"
 #include "passes/Pipeline.h"
-#include "passes/TensorFacts.h"
 
 #include "ir/plan/Plan.h"
 
@@ -58,15 +56,6 @@ Status generateCode(ArrayRef<PlannedVariant> variants, const CompileOptions &opt
   return Status::success();
 }
 
-/// What becomes of each value, where no search has said it.
-Status describe(ModuleOp module, const TrainingSpec &spec) {
-  func::FuncOp entry = trainingEntry(module);
-  if (!entry || entry->hasAttr(tensorFactsAttr))
-    return Status::success();
-  std::string wrong = describeTensors(entry, spec.keep);
-  return wrong.empty() ? Status::success() : Status::refused(wrong);
-}
-
 TrainingSpec withThreads(TrainingSpec spec) {
   if (spec.threads <= 0)
     spec.threads = std::max(1u, std::thread::hardware_concurrency());
@@ -89,36 +78,6 @@ Status buildRegions(ModuleOp module, const CompileOptions &options) {
     return status;
   return runStage(
       module, [&](OpPassManager &passes) { buildRegionPipeline(passes, options.fuse); });
-}
-
-/// What a variant has in the host's memory: nothing where it did not have to choose.
-const std::map<std::string, char> &statesOf(const PlannedVariant &variant) {
-  static const std::map<std::string, char> none;
-  return variant.choice ? variant.choice->offload.states : none;
-}
-
-/// From regions to the plan, under the variant's own budget.
-Status buildPlan(PlannedVariant &variant, const PlannedVariant &first,
-                 const CompileOptions &options) {
-  CompileOptions own = options;
-  own.spec.budgetBytes = variant.budgetBytes;
-  const TrainingSpec &spec = own.spec;
-  Status status = Status::success();
-  // All variants have their state at the same place.
-  bool isFirst = &variant == &first;
-  if (spec.offload == "host" || (spec.offload == "auto" && spec.budgetBytes))
-    status = tradeMemoryAndLink(variant.module, own, isFirst ? nullptr : &statesOf(first),
-                                variant.choice.emplace());
-  else if (spec.hasFixedRecompute() || (spec.budgetBytes && spec.recompute != "none"))
-    status = tradeMemory(variant.module, own, variant.choice.emplace());
-  if (status.ok())
-    status = describe(variant.module, spec);
-  if (!status.ok() || options.stopAfter == CompileStage::Decide)
-    return status;
-  return runStage(variant.module, [&](OpPassManager &passes) {
-    buildPlanPipeline(passes, /*chain=*/options.fuse,
-                      variant.choice ? &variant.choice->offload : nullptr);
-  });
 }
 
 /// A budget is for the state of all variants: what others add to it is not theirs to use.
@@ -191,9 +150,8 @@ Status compileBuckets(ArrayRef<CompileBucket> buckets, const CompileOptions &opt
   if (status = addRungs(variants, options, rungs); !status.ok())
     return status;
   status = shrinkBudgets(variants, options);
-  for (PlannedVariant &variant : variants)
-    if (status.ok())
-      status = buildPlan(variant, variants.front(), options);
+  if (status.ok())
+    status = planVariants(variants, options);
   if (!status.ok() || options.stopAfter == CompileStage::Decide)
     return status;
   if (status = mergeVariants(variants); !status.ok())

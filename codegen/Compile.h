@@ -38,7 +38,8 @@ struct VariantReport {
   double memoryFraction = 1; // of the rung
   std::optional<int64_t> budgetBytes;
   int64_t batch = 0, arenaBytes = 0, stepBytes = 0;
-  double stepUs = 0, stepUsBound = 0, gap = 0;           // predicted
+  int64_t hostBytes = 0;                       // beside the arena, in the host's memory
+  double stepUs = 0, stepUsBound = 0, gap = 0; // predicted
   std::vector<std::pair<std::string, int64_t>> programs; // entry, step bytes
 };
 
@@ -70,8 +71,9 @@ struct CompileBucket {
 };
 
 /// As compileModule, for every bucket: one plan, one state. The figures of the report are
-/// those of the variant that needs most memory. On failure, and at stages before the
-/// last, each module holds the IR of its stage.
+/// those of the variant that needs most memory; where a budget is not met, it has the
+/// variants only. On failure, and at stages before the last, each module holds the IR of
+/// its stage.
 Status compileBuckets(llvm::ArrayRef<CompileBucket> buckets,
                       const CompileOptions &options, CompileReport &report);
 

@@ -1,11 +1,11 @@
 #include "codegen/CompileReport.h"
 
 #include "codegen/PeakReport.h"
+#include "codegen/StateFile.h"
 #include "codegen/Variants.h"
 #include "ir/plan/Plan.h"
 #include "passes/PlanLaunches.h"
 
-#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MathExtras.h"
@@ -169,13 +169,20 @@ void addDecisions(ModuleOp module, CompileReport &report) {
     std::string why = state.getTrainable() ? "trains, in group '" +
                                                  state.getGroup().value_or("").str() + "'"
                                            : "does not train: no gradient, no moments";
-    why += ", f32, " + std::to_string(state.getSize()) + " bytes at offset " +
+    std::optional<DType> type = storedType(state.getTensorType().getElementType());
+    why += ", " + (type ? std::string(dtypeName(*type)) : "") + ", " +
+           std::to_string(state.getSize()) + " bytes at offset " +
            std::to_string(state.getOffset()) + " of the state";
     report.decisions.push_back({state.getSymName().split('/').second.str(), why});
   }
+  if (auto pairs = module->getAttrOfType<ArrayAttr>("graph.decisions"))
+    for (auto pair : pairs.getAsRange<ArrayAttr>())
+      report.decisions.push_back(
+          {cast<StringAttr>(pair[0]).str(), cast<StringAttr>(pair[1]).str()});
 }
 
-/// `choice`: what the search for a budget found, or null.
+} // namespace
+
 void reportPlan(ModuleOp module, const BudgetChoice *choice, int64_t otherBytes,
                 CompileReport &report) {
   reportMemory(module, otherBytes, report);
@@ -202,97 +209,6 @@ void reportPlan(ModuleOp module, const BudgetChoice *choice, int64_t otherBytes,
   if (auto lines = module->getAttrOfType<ArrayAttr>("graph.report"))
     for (auto line : lines.getAsRange<StringAttr>())
       report.notes.push_back(line.str());
-}
-
-/// Refuses a plan over the budget: the smallest budget that can be met, and what fills
-/// it. `byRule`: the spec rules out that more runs again.
-Status checkBudget(const CompileReport &report, bool byRule) {
-  if (!report.budgetBytes || report.arenaBytes <= *report.budgetBytes)
-    return Status::success();
-  std::string text = "the plan does not fit in the budget of " +
-                     std::to_string(*report.budgetBytes) +
-                     " bytes ('memory.budget'): the smallest that can be met is " +
-                     std::to_string(report.arenaBytes) + " bytes, filled by";
-  const char *separator = " ";
-  for (auto &[category, bytes] : report.arena)
-    if (bytes > 0 && category != "host") {
-      text += separator + category + " " + std::to_string(bytes);
-      separator = ", ";
-    }
-  text += "; the peak is " + report.peak;
-  return Status::doesNotFit(text + (byRule
-                                        ? "; 'memory.recompute: auto' needs less"
-                                        : "; a smaller batch needs fewer activations"));
-}
-
-int64_t ownStateBytes(ModuleOp module) {
-  int64_t bytes = 0;
-  for (auto state : module.getOps<plan::StateOp>())
-    if (!state.isOnHost())
-      bytes += roundUp(state.getSize());
-  return bytes;
-}
-
-VariantReport describe(const PlannedVariant &variant) {
-  VariantReport row;
-  row.name = variant.name();
-  row.bucket = variant.bucket;
-  row.rung = variant.rung;
-  row.memoryFraction = variant.memoryFraction;
-  row.budgetBytes = variant.rungBudgetBytes;
-  if (auto batch = ModuleOp(variant.module)->getAttrOfType<IntegerAttr>("graph.batch"))
-    row.batch = batch.getInt();
-  row.arenaBytes = variant.report.arenaBytes;
-  row.stepBytes = variant.report.stepBytes;
-  row.stepUs = variant.report.stepUs;
-  row.stepUsBound = variant.report.stepUsBound;
-  row.gap = variant.report.gap;
-  for (auto program : ModuleOp(variant.module).getOps<plan::ProgramOp>())
-    row.programs.push_back({program.getEntry().str(), program.getStepBytes()});
-  return row;
-}
-
-/// "with the shapes 'T=64' ", "on rung 2 of 'memory.ladder' (0.64) ".
-std::string variantPrefix(const PlannedVariant &variant) {
-  std::string prefix;
-  if (!variant.bucketName.empty())
-    prefix = "with the shapes '" + variant.bucketName + "' ";
-  if (variant.rung > 0)
-    prefix += llvm::formatv("on rung {0} of 'memory.ladder' ({1:F3}) ", variant.rung,
-                            variant.memoryFraction)
-                  .str();
-  return prefix;
-}
-
-} // namespace
-
-Status reportVariants(MutableArrayRef<PlannedVariant> variants,
-                      const CompileOptions &options, CompileReport &report) {
-  bool byRule = options.spec.recompute == "none" || options.spec.hasFixedRecompute();
-  int64_t stateBytes = stateBytesOf(variants);
-  const PlannedVariant *largest = nullptr;
-  llvm::StringSet<> kernels;
-  std::vector<VariantReport> rows;
-  for (PlannedVariant &variant : variants) {
-    int64_t otherBytes =
-        variants.size() > 1 ? stateBytes - ownStateBytes(variant.module) : 0;
-    variant.report.budgetBytes = variant.rungBudgetBytes;
-    reportPlan(variant.module, variant.choice ? &*variant.choice : nullptr, otherBytes,
-               variant.report);
-    if (Status fits = checkBudget(variant.report, byRule); !fits.ok())
-      return {fits.code, variantPrefix(variant) + fits.message};
-    if (!largest || variant.report.arenaBytes > largest->report.arenaBytes)
-      largest = &variant;
-    for (auto kernel : ModuleOp(variant.module).getOps<plan::KernelOp>())
-      kernels.insert(kernel.getSymName());
-    rows.push_back(describe(variant));
-  }
-  report = largest->report;
-  report.kernels = kernels.size();
-  report.notes = joinedNotes(variants);
-  report.decisions = joinedDecisions(variants);
-  report.variants = std::move(rows);
-  return Status::success();
 }
 
 void describePlan(ModuleOp module, CompileReport &report) {

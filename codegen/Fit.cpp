@@ -1,19 +1,16 @@
 #include "codegen/Fit.h"
 
 #include "codegen/CompileReport.h"
+#include "codegen/OffloadFrontier.h"
 #include "codegen/PeakReport.h"
 #include "codegen/RunStage.h"
+#include "codegen/Variants.h"
 #include "passes/LaunchCosts.h"
 #include "passes/MeasureStep.h"
 #include "passes/Pipeline.h"
 #include "passes/PlanLaunches.h"
-#include "passes/StepProblem.h"
-#include "passes/planning/Frontier.h"
 #include "passes/planning/RecomputeFloor.h"
 
-#include "mlir/IR/OwningOpRef.h"
-
-#include <cmath>
 #include <thread>
 
 using namespace mlir;
@@ -23,18 +20,69 @@ namespace {
 
 bool isTraining(StringRef entry) { return entry == "step" || entry == "micro"; }
 
+/// What a planned module needs, and what its training entry waits for.
+struct PlannedStep {
+  MemoryPoint point;
+  CompileReport report;
+  int64_t trainBytes = 0, otherBytes = 0; // step reservations
+  double trainUs = 0;                     // of one run of the training entry
+  int64_t inputBytes = 0, launches = 0;
+};
+
+PlannedStep measure(ModuleOp planned) {
+  PlannedStep step;
+  describePlan(planned, step.report);
+  MemoryPoint &point = step.point;
+  point.arenaBytes = step.report.arenaBytes;
+  point.stepUs = step.report.stepUs;
+  point.hostBytes = step.report.hostStateBytes + step.report.hostStepBytes;
+  DeviceRates rates = deviceRates(planned);
+  for (auto program : planned.getOps<plan::ProgramOp>()) {
+    int64_t bytes = program.getStepBytes();
+    if (!isTraining(program.getEntry())) {
+      step.otherBytes = std::max(step.otherBytes, bytes);
+      continue;
+    }
+    step.trainBytes = bytes;
+    step.trainUs = program.getPredictedUs().convertToDouble();
+    for (auto input : program.getBody().front().getOps<plan::InputOp>())
+      step.inputBytes += plan::tensorBytes(input.getType());
+    double launchUs = 0;
+    for (plan::LaunchOp launch : launchesOf(program)) {
+      BoundBy bound = predictLaunch(launchCost(launch, rates), rates).boundBy;
+      double us = launch.getPredictedUs().convertToDouble();
+      point.boundBy[nameOf(bound)] += us;
+      launchUs += us;
+      ++step.launches;
+    }
+    if (step.trainUs > launchUs * (1 + 1e-9))
+      point.boundBy[nameOf(BoundBy::Link)] += step.trainUs - launchUs;
+    for (auto &[bound, us] : point.boundBy)
+      us /= std::max({step.trainUs, launchUs, 1e-9});
+    program.walk([&](plan::CopyOp copy) {
+      point.linkBusy +=
+          copy.getPredictedUs().convertToDouble() / std::max(step.trainUs, 1e-9);
+    });
+  }
+  return step;
+}
+
+/// Plans of one shape.
 class FitPlanner {
 public:
-  FitPlanner(ModuleOp module, const FitOptions &options, MemoryCurve &curve)
-      : module(module), options(options), spec(options.compile.spec), curve(curve) {
+  FitPlanner(const CompileBucket &bucket, const FitOptions &options, MemoryCurve &curve)
+      : module(bucket.module), options(options), spec(options.compile.spec),
+        curve(curve) {
+    curve.name = bucket.name;
     if (spec.threads <= 0)
       spec.threads = std::max(1u, std::thread::hardware_concurrency());
   }
 
-  Status run() {
+  /// The plan that keeps everything, for the state of all shapes.
+  Status start(PlannedVariant &variant) {
     setDevice(module, options.compile.device);
     bool fuse = options.compile.fuse;
-    Status status = stage(module, [&](OpPassManager &passes) {
+    Status status = runStage(module, [&](OpPassManager &passes) {
       buildTrainPipeline(passes, spec);
       buildRegionPipeline(passes, fuse);
       if (spec.hasFixedRecompute())
@@ -42,58 +90,76 @@ public:
     });
     if (!status.ok())
       return status;
-    OwningOpRef<ModuleOp> plain = module.clone();
+    plain = module.clone();
     if (status = plan(*plain); !status.ok())
       return status;
-    describe(*plain);
-    add(arenaBytes(trainBytes), onceUs);
+    describe();
+    variant.bucketName = curve.name;
+    variant.module = *plain;
+    return Status::success();
+  }
+
+  /// `others`: bytes that the other shapes add to the state.
+  Status finish(int64_t others) {
+    otherStateBytes = others;
+    curve.stateBytes += others;
+    if (others > 0)
+      curve.arena["parameters"] += others;
+    if (spec.offload != "none")
+      return planOffload();
+    add(once.point);
     if (!trainingEntry(module) || spec.hasFixedRecompute() || spec.recompute == "none")
       return Status::success();
     return planMembers();
   }
 
 private:
-  template <typename Build> Status stage(ModuleOp target, Build build) {
-    return runStage(target, build);
-  }
   Status plan(ModuleOp target) {
-    return stage(target, [&](OpPassManager &passes) {
+    return runStage(target, [&](OpPassManager &passes) {
       buildPlanPipeline(passes, options.compile.fuse);
     });
   }
 
-  int64_t arenaBytes(int64_t train) const {
-    return curve.stateBytes + std::max(train, otherBytes);
+  void describe() {
+    once = measure(*plain);
+    curve.stateBytes = once.report.stateBytes;
+    curve.arena = once.report.arena;
+    curve.peak = peakOf(*plain).text();
+    curve.inputBytes = once.inputBytes;
+    curve.launches = once.launches;
   }
 
-  /// Sizes and times of the plan that runs nothing again.
-  void describe(ModuleOp planned) {
-    CompileReport report;
-    describePlan(planned, report);
-    curve.stateBytes = report.stateBytes;
-    curve.arena = report.arena;
-    curve.peak = peakOf(planned).text();
-    onceUs = report.stepUs;
-    DeviceRates rates = deviceRates(planned);
-    for (auto program : planned.getOps<plan::ProgramOp>()) {
-      int64_t bytes = program.getStepBytes();
-      if (!isTraining(program.getEntry())) {
-        otherBytes = std::max(otherBytes, bytes);
-        continue;
-      }
-      trainBytes = bytes;
-      trainUs = program.getPredictedUs().convertToDouble();
-      runs = std::max<int64_t>(1, spec.accumulate);
-      for (auto input : program.getBody().front().getOps<plan::InputOp>())
-        curve.inputBytes += plan::tensorBytes(input.getType());
-      for (plan::LaunchOp launch : launchesOf(program)) {
-        LaunchTime time = predictLaunch(launchCost(launch, rates), rates);
-        curve.boundBy[nameOf(time.boundBy)] += time.us;
-        ++curve.launches;
-      }
+  /// Some of the plans that run again and move, the smallest and the fastest with them.
+  Status planOffload() {
+    CompileOptions compile = options.compile;
+    compile.spec = spec;
+    // Fixed policies have been applied.
+    if (spec.hasFixedRecompute())
+      compile.spec.recompute = "none";
+    OffloadFrontier plans(module, compile);
+    if (Status status = plans.start(/*moves=*/true); !status.ok())
+      return status;
+    if (trainingEntry(module) && compile.spec.recompute != "none")
+      if (Status status = plans.addRecompute(); !status.ok())
+        return status;
+    plans.prune();
+    const OffloadEntry *smallest = nullptr;
+    if (Status status = plans.findSmallest(smallest); !status.ok())
+      return status;
+    std::vector<const OffloadEntry *> chosen = {smallest, &plans.entries.front()};
+    size_t count = plans.entries.size();
+    size_t taken = std::min<size_t>(std::max<int64_t>(options.plans, 0), count);
+    for (size_t i = 0; i < taken; ++i)
+      if (const OffloadEntry *entry = &plans.entries[i * count / taken];
+          !llvm::is_contained(chosen, entry))
+        chosen.push_back(entry);
+    for (const OffloadEntry *entry : chosen) {
+      OwningOpRef<ModuleOp> planned;
+      if (Status status = plans.place(*entry, planned); !status.ok())
+        return status;
+      add(measure(*planned).point);
     }
-    for (auto &[bound, us] : curve.boundBy)
-      us /= std::max(trainUs, 1e-9);
+    return Status::success();
   }
 
   OwningOpRef<ModuleOp> trainingOnly() {
@@ -160,40 +226,44 @@ private:
     StepProblem(trainingEntry(*clone), spec.keep).apply(frontier.plan(member.index));
     if (Status status = plan(*clone); !status.ok())
       return status;
-    for (auto program : clone->getOps<plan::ProgramOp>()) {
-      double us = program.getPredictedUs().convertToDouble();
-      // As compile does: where all fits, nothing runs again.
-      if (!isTraining(program.getEntry()) || us < trainUs)
-        continue;
-      int64_t bytes = program.getStepBytes();
-      smallestTrain = std::min(smallestTrain.value_or(bytes), bytes);
-      add(arenaBytes(bytes), onceUs + double(runs) * (us - trainUs));
-    }
+    PlannedStep step = measure(*clone);
+    // As compile does: where all fits, nothing runs again.
+    if (step.trainUs < once.trainUs)
+      return Status::success();
+    smallestTrain = std::min(smallestTrain.value_or(step.trainBytes), step.trainBytes);
+    // The other entries are those of the plan that runs nothing again.
+    int64_t runs = std::max<int64_t>(1, spec.accumulate);
+    step.point.arenaBytes =
+        once.report.stateBytes + std::max(step.trainBytes, once.otherBytes);
+    step.point.stepUs = once.point.stepUs + double(runs) * (step.trainUs - once.trainUs);
+    add(step.point);
     return Status::success();
   }
 
   /// Keeps `points` free of plans that another beats.
-  void add(int64_t bytes, double us) {
+  void add(MemoryPoint added) {
+    added.arenaBytes += otherStateBytes;
     std::vector<MemoryPoint> &points = curve.points;
     for (const MemoryPoint &point : points)
-      if (point.arenaBytes <= bytes && point.stepUs <= us)
+      if (point.arenaBytes <= added.arenaBytes && point.stepUs <= added.stepUs)
         return;
     llvm::erase_if(points, [&](const MemoryPoint &point) {
-      return bytes <= point.arenaBytes && us <= point.stepUs;
+      return added.arenaBytes <= point.arenaBytes && added.stepUs <= point.stepUs;
     });
-    auto at = llvm::find_if(
-        points, [&](const MemoryPoint &point) { return point.arenaBytes > bytes; });
-    points.insert(at, {bytes, us});
+    auto at = llvm::find_if(points, [&](const MemoryPoint &point) {
+      return point.arenaBytes > added.arenaBytes;
+    });
+    points.insert(at, added);
   }
 
   ModuleOp module;
   const FitOptions &options;
   TrainingSpec spec;
   MemoryCurve &curve;
-  int64_t trainBytes = 0, otherBytes = 0, runs = 1;
+  OwningOpRef<ModuleOp> plain;
+  PlannedStep once; // runs nothing again
+  int64_t otherStateBytes = 0;
   std::optional<int64_t> smallestTrain; // of the plans that run something again
-  double trainUs = 0;                   // of one run of the training entry
-  double onceUs = 0;                    // of a whole step
 };
 
 } // namespace
@@ -206,50 +276,26 @@ const MemoryPoint *MemoryCurve::fastestWithin(int64_t bytes) const {
   return best;
 }
 
-Status findMemoryCurve(ModuleOp module, const FitOptions &options, MemoryCurve &curve) {
-  return FitPlanner(module, options, curve).run();
-}
-
-Status findLargest(const SizeSearch &search,
-                   llvm::function_ref<Status(int64_t, int64_t &)> bytesOf,
-                   LargestSize &largest) {
-  constexpr int trials = 12;
-  bool startFits = search.startBytes <= search.budgetBytes;
-  int64_t low = startFits ? search.start : 0;                // fits
-  int64_t high = startFits ? search.most + 1 : search.start; // does not fit
-  std::pair<int64_t, int64_t> a{0, search.fixedBytes}, b{search.start, search.startBytes};
-  Status refused = Status::success();
-  bool any = false, wasNeighbour = false;
-  for (int trial = 0; trial < trials && low + 1 < high; ++trial) {
-    // Along the line through what is known last, but inside what is open; a neighbour
-    // proves a guess that was right.
-    double slope = double(b.second - a.second) / double(b.first - a.first);
-    // A neighbour that proved nothing: the line is far from the truth.
-    double guess = wasNeighbour ? std::sqrt(std::max(1.0, double(low)) * double(high))
-                   : slope > 0 && refused.ok()
-                       ? double(b.first) + double(search.budgetBytes - b.second) / slope
-                       : std::floor((double(low) + double(high)) / 2);
-    int64_t size =
-        int64_t(std::clamp(std::floor(guess), double(low + 1), double(high - 1)));
-    wasNeighbour = size == low + 1 || size == high - 1;
-    int64_t bytes = -1;
-    Status status = bytesOf(size, bytes);
-    largest.tried.push_back({size, status.ok() ? bytes : -1});
-    if (!status.ok()) {
-      refused = status;
-      high = size;
-      continue;
-    }
-    any = true;
-    refused = Status::success();
-    a = b, b = {size, bytes};
-    (bytes <= search.budgetBytes ? low : high) = size;
+Status findMemoryCurves(ArrayRef<CompileBucket> buckets, const FitOptions &options,
+                        std::vector<MemoryCurve> &curves) {
+  if (Status status = checkSameState(buckets); !status.ok())
+    return status;
+  curves.assign(buckets.size(), {});
+  std::vector<std::unique_ptr<FitPlanner>> planners;
+  std::vector<PlannedVariant> plain(buckets.size());
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    planners.push_back(std::make_unique<FitPlanner>(buckets[i], options, curves[i]));
+    if (Status status = planners.back()->start(plain[i]); !status.ok())
+      return status;
   }
-  if (!any && !refused.ok())
-    return refused;
-  largest.size = low;
-  largest.limit = refused.message;
-  largest.isProved = low + 1 == high && high <= search.most;
+  if (Status status = mergeVariants(plain); !status.ok())
+    return status;
+  int64_t stateBytes = stateBytesOf(plain);
+  for (size_t i = 0; i < buckets.size(); ++i)
+    if (!options.only || *options.only == i)
+      if (Status status = planners[i]->finish(stateBytes - curves[i].stateBytes);
+          !status.ok())
+        return status;
   return Status::success();
 }
 

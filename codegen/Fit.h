@@ -14,16 +14,21 @@ namespace sluice {
 struct MemoryPoint {
   int64_t arenaBytes = 0;
   double stepUs = 0;
+  int64_t hostBytes = 0; ///< beside the arena: what lies in the host's memory
+  double linkBusy = 0;   ///< part of the training entry's time in which copies run
+  /// Parts of the training entry's time: by matrix, vector, memory, overhead; `link`:
+  /// what it waits for copies.
+  std::map<std::string, double> boundBy = {};
 };
 
+/// Of one shape.
 struct MemoryCurve {
-  int64_t stateBytes = 0;
+  std::string name;                     ///< of the shape, where there are several
+  int64_t stateBytes = 0;               ///< of the plan that keeps everything
   int64_t inputBytes = 0;               ///< of one batch
   std::map<std::string, int64_t> arena; ///< of the plan that runs nothing again
   /// Plans none of which another beats in both; bytes rise, times fall.
   std::vector<MemoryPoint> points;
-  /// Parts of the fastest plan's time: by matrix, vector, memory, overhead, link.
-  std::map<std::string, double> boundBy;
   std::string peak;                     ///< of that plan: when, and what is live then
   int64_t operations = 0, launches = 0; ///< of the training entry
 
@@ -35,11 +40,14 @@ struct MemoryCurve {
 struct FitOptions {
   CompileOptions compile;
   int64_t plans = 12; ///< besides the smallest and the fastest
+  /// Only the curve of this shape has points.
+  std::optional<size_t> only = {};
 };
 
-/// Takes an imported module through all stages up to plans.
-Status findMemoryCurve(mlir::ModuleOp module, const FitOptions &options,
-                       MemoryCurve &curve);
+/// Takes imported modules, one for each shape, through all stages up to plans. The arena
+/// of each has room for the state of all.
+Status findMemoryCurves(llvm::ArrayRef<CompileBucket> buckets, const FitOptions &options,
+                        std::vector<MemoryCurve> &curves);
 
 /// What is sought, and what is known before anything is tried.
 struct SizeSearch {
@@ -62,5 +70,8 @@ struct LargestSize {
 Status findLargest(const SizeSearch &search,
                    llvm::function_ref<Status(int64_t size, int64_t &bytes)> bytesOf,
                    LargestSize &largest);
+
+/// The smallest budget of which a share is at least so many bytes.
+int64_t budgetWithShare(double share, int64_t bytes);
 
 } // namespace sluice

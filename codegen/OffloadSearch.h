@@ -11,10 +11,10 @@ namespace sluice {
 /// leave the device one after the other (planning/Offload): together they are a frontier
 /// that does not depend on the budget. Of those that fit, really placed, the fastest is
 /// taken; if none fits, the smallest. `choice.offload` is for the plan pipeline.
-/// `states`, if given, are the state tensors that lie in the host's memory: those of
-/// other variants of the same plan.
+/// `other`, if given, is the choice of another variant of the same plan, whose state lies
+/// in the host's memory here too; `isSameStep`: its whole choice could be taken here.
 Status tradeMemoryAndLink(mlir::ModuleOp module, const CompileOptions &options,
-                          const std::map<std::string, char> *states,
+                          const BudgetChoice *other, bool isSameStep,
                           BudgetChoice &choice);
 
 } // namespace sluice

@@ -172,11 +172,19 @@ OffloadChoice OffloadStep::withStates(ArrayRef<StringRef> roles) const {
   return choice;
 }
 
-OffloadChoice OffloadStep::withNames(const std::map<std::string, char> &names) const {
+OffloadChoice OffloadStep::withNames(const OffloadNames &names) const {
   OffloadChoice choice = keepAll(problem);
-  for (const auto &[name, level] : names)
+  for (const auto &[name, level] : names.states)
     if (auto known = stateIndex.find(name); known != stateIndex.end())
       choice.states[known->second] = level;
+  for (size_t p = 0; p < streams.size(); ++p) {
+    auto list = names.buffers.find(entries[p]);
+    int64_t ordinal = 0;
+    for (size_t t = 0; list != names.buffers.end() && t < streams[p].roots.size(); ++t)
+      if (streams[p].roots[t])
+        if (auto level = list->second.find(ordinal++); level != list->second.end())
+          choice.tensors[p][t] = level->second;
+  }
   return choice;
 }
 

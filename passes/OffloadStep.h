@@ -42,7 +42,7 @@ public:
 
   /// State with one of these roles lies in the host's memory.
   OffloadChoice withStates(llvm::ArrayRef<llvm::StringRef> roles) const;
-  OffloadChoice withNames(const std::map<std::string, char> &states) const;
+  OffloadChoice withNames(const OffloadNames &names) const;
   OffloadNames names(const OffloadChoice &choice) const;
   /// Subject, why: of each tensor that leaves the device.
   std::vector<std::pair<std::string, std::string>>

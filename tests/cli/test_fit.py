@@ -84,6 +84,93 @@ class Answers(FitTest):
             self.assertIn(f"{point['budget_bytes']} bytes", text)
 
 
+class Offload(FitTest):
+    SPEC = LOSS + "memory: {offload: auto}\n"
+
+    def test_smallest_budget_is_what_compile_meets(self):
+        out, _ = self.fit(DECODER, "--memory", "300KiB", "--no-search", "--points", 4, spec=self.SPEC)
+        self.check_curve(out)
+        smallest = out["smallest_budget_bytes"]
+        self.assertLess(smallest, out["state_bytes"], "without offload the state alone is more")
+        self.compile(DECODER, self.SPEC, "least", "--memory", smallest)
+        errors = self.compile(DECODER, self.SPEC, "below", "--memory", smallest - 1, code=3)[1]
+        self.assertIn(f"smallest that can be met is {smallest} bytes", errors)
+        for point in out["curve"]:
+            _, report = self.compile(DECODER, self.SPEC, "point", "--memory", point["budget_bytes"])
+            self.assertLessEqual(report["step_us"], point["step_us"] * (1 + 1e-9))
+
+    def test_the_link_is_a_resource_and_the_hosts_memory_counts(self):
+        slow = self.dir / "slow-link.yaml"
+        slow.write_text("name: slow-link\nlink: {rate: 1e8}\n")
+        bounds = {}
+        for name, device in (("cpu", "cpu"), ("slow", slow)):
+            out, _ = self.fit(DECODER, "--memory", "250KiB", "--no-search", "--points", 4, "--device", device, spec=self.SPEC)
+            self.assertTrue(out["fits"])
+            self.assertAlmostEqual(sum(out["bound_shares"].values()), 1, places=6)
+            self.assertGreater(out["link_busy"], 0)
+            moved = next(item["bytes"] for item in out["host"] if item["name"] == "tensors that leave the device")
+            self.assertGreaterEqual(moved + out["arena_bytes"], out["state_bytes"])
+            self.assertGreaterEqual(out["host_bytes"], moved)
+            bounds[name] = out["bound_shares"]["link"]
+        self.assertEqual(out["bound_by"], "link")
+        self.assertGreater(bounds["slow"], bounds["cpu"])
+        kept, _ = self.fit(DECODER, "--memory", "1GiB", "--no-search", "--points", 0, spec=self.SPEC)
+        self.assertNotIn("link", kept["bound_shares"])
+        self.assertEqual((kept["link_busy"], len(kept["host"])), (0, 1))
+
+    def test_moments_that_always_leave(self):
+        spec = LOSS + "memory: {offload: host}\n"
+        out, _ = self.fit(DECODER, "--no-search", "--points", 0, spec=spec)
+        _, report = self.compile(DECODER, spec, "host")
+        self.assertTrue(all(point["host_bytes"] >= report["arena"]["host"] for point in out["curve"]))
+        self.assertLessEqual(out["curve"][-1]["step_us"], report["step_us"] * (1 + 1e-9))
+
+
+class Variants(FitTest):
+    def check_rows(self, out, report):
+        keys = ("name", "budget_bytes", "arena_bytes", "step_us")
+        self.assertEqual([{key: row[key] for key in keys} for row in out["variants"]], [{key: row[key] for key in keys} for row in report["variants"]])
+
+    def test_rungs_of_the_ladder_are_those_of_compile(self):
+        for memory in ("ladder: [1.0, 0.8]", "offload: auto, ladder: [1.0, 0.5]"):
+            spec = LOSS + f"memory: {{{memory}}}\n"
+            out, _ = self.fit(DECODER, "--no-search", "--points", 0, spec=spec)
+            self.assertTrue(out["fits"])
+            self.check_rows(out, self.compile(DECODER, spec, "shares")[1])
+            smallest = out["smallest_budget_bytes"]
+            self.check_rows(self.fit(DECODER, "--memory", smallest, "--no-search", "--points", 0, spec=spec)[0],
+                            self.compile(DECODER, spec, "least", "--memory", smallest)[1])
+            refused, _ = self.fit(DECODER, "--memory", smallest - 1, "--no-search", "--points", 0, spec=spec, code=3)
+            self.assertEqual([row["fits"] for row in refused["variants"]], [True, False])
+            self.compile(DECODER, spec, "below", "--memory", smallest - 1, code=3)
+
+    def test_every_shape_is_planned_and_the_largest_decides(self):
+        model = ROOT / "tests" / "models" / "bucket-decoder.onnx"
+        spec = "loss: {kind: cross_entropy, logits: logits}\nshapes: [{batch: 4, T: 64}, {batch: 4, T: 128}]\n"
+        out, _ = self.fit(model, "--no-search", "--points", 2, spec=spec)
+        small, large = out["shapes"]
+        self.assertEqual([small["name"], large["name"]], ["T=64", "T=128"])
+        self.assertLess(small["smallest_budget_bytes"], large["smallest_budget_bytes"])
+        self.assertEqual(out["smallest_budget_bytes"], large["smallest_budget_bytes"])
+        self.assertEqual(out["curve"], large["curve"])
+        smallest = out["smallest_budget_bytes"]
+        fitted, _ = self.fit(model, "--memory", smallest, "--points", 0, spec=spec)
+        self.check_rows(fitted, self.compile(model, spec, "least", "--memory", smallest)[1])
+        self.compile(model, spec, "below", "--memory", smallest - 1, code=3)
+        # At the smallest budget of the larger shape, that has no room to grow, and the smaller one has.
+        self.assertEqual(fitted["shapes"][1]["largest_batch"], 4)
+        self.assertEqual(fitted["shapes"][1]["longest_sequence"], 128)
+        batch = fitted["shapes"][0]["largest_batch"]
+        self.assertGreater(batch, 4)
+        for size, code in ((batch, 0), (batch + 1, 3)):
+            wider = spec.replace("batch: 4, T: 64", f"batch: {size}, T: 64")
+            self.compile(model, wider, "wider", "--memory", smallest, code=code)
+
+    def test_a_budget_of_the_spec_is_the_one_asked_for(self):
+        out, _ = self.fit(DECODER, "--no-search", "--points", 0, spec=LOSS + "memory: {budget: 1000}\n", code=3)
+        self.assertEqual((out["budget_bytes"], out["fits"]), (1000, False))
+
+
 class Devices(FitTest):
     def test_each_gpu_is_planned_for_and_refused_by_compile(self):
         totals = {}

@@ -1,6 +1,7 @@
 """`memory.ladder`: variants under smaller and smaller budgets in one plan, with one state and the same bits."""
 import ctypes
 import pathlib
+import re
 import sys
 import unittest
 
@@ -86,6 +87,46 @@ class Ladder(SluiceTest):
             self.assertEqual(switching.step(batch, batch).loss_sum, never.step(batch, batch).loss_sum)
         for name, shape in (("param/head.weight", (33, 32)), ("opt/head.weight/v", (33, 32))):
             self.assertEqual(switching.read(name, shape).tobytes(), never.read(name, shape).tobytes())
+
+    def test_offload_moves_the_state_that_the_smallest_rung_needs(self):
+        """Without a budget and with one: the first rung would leave the state on the device, but then the last does not fit."""
+        from capi import Session
+        free, unconstrained = self.compile(DECODER, SPEC, "free")
+        expected = self.run_train(free, "free")[:2]
+        whole = unconstrained["arena_bytes"]
+        for name, memory in (("shares", "offload: auto, ladder: [1.0, 0.5]"), ("budget", f"budget: {whole}, offload: auto, ladder: [1.0, 0.5]")):
+            plan, report = self.ladder(memory, name)
+            first, last = report["variants"]
+            self.assertLess(last["budget_bytes"], unconstrained["state_bytes"], "the state alone is more")
+            self.assertLessEqual(last["arena_bytes"], last["budget_bytes"])
+            self.assertGreater(report["host_state_bytes"], 0)
+            self.assertEqual(first["arena_bytes"] - first["step_bytes"], last["arena_bytes"] - last["step_bytes"])
+            self.assertTrue(any("since '@0.5' does not fit without that" in note for note in report["notes"]), report["notes"])
+            for variant in (0, 1):
+                losses, state, touched = self.run_train(plan, f"{name}{variant}", "--variant", variant)
+                self.assertEqual((losses, state), expected)
+                self.assertLessEqual(touched, report["variants"][variant]["arena_bytes"])
+        never, switching = Session(free), Session(plan)
+        self.addCleanup(never.close)
+        self.addCleanup(switching.close)
+        for i, variant in enumerate((0, 1, 1, 0)):
+            self.assertEqual(switching.lib.sluice_session_use_variant(switching.session, ctypes.c_size_t(variant)), 0)
+            batch = self.tokens[4 * i:4 * i + 4]
+            self.assertEqual(switching.step(batch, batch).loss_sum, never.step(batch, batch).loss_sum)
+
+    def test_offload_leaves_the_state_where_every_rung_fits(self):
+        _, unconstrained = self.compile(DECODER, SPEC, "free")
+        _, report = self.ladder("offload: auto, ladder: [1.0, 0.9]")
+        self.assertEqual(report["host_state_bytes"], 0)
+        self.assertEqual(report["variants"][0]["arena_bytes"], unconstrained["arena_bytes"])
+        self.assertEqual(report["variants"][0]["step_us"], unconstrained["step_us"])
+
+    def test_a_rung_that_no_offload_meets_is_refused_with_its_smallest(self):
+        errors = self.compile(DECODER, SPEC + "memory: {offload: auto, ladder: [1.0, 0.1]}\n", "low", code=3)[1]
+        self.assertIn("on rung 1 of 'memory.ladder' (0.100)", errors)
+        smallest = int(re.search(r"smallest that can be met is (\d+) bytes", errors)[1])
+        self.compile(DECODER, SPEC + "memory: {offload: auto}\n", "least", "--memory", smallest)
+        self.compile(DECODER, SPEC + "memory: {offload: auto}\n", "below", "--memory", smallest - 1, code=3)
 
     def test_check_show_and_explain_know_the_variants(self):
         plan, report = self.ladder()

@@ -20,14 +20,29 @@ FitModel::FitModel(std::string path, TrainingSpec spec, DeviceProfile device,
     rule.from = "model";
 }
 
-Status FitModel::curve(MemoryCurve &found) {
-  Status status = run(ImportOptions::from(options.compile.spec), options, found);
-  inputs = imported.inputs;
-  return status;
+Status FitModel::findCurves(std::vector<MemoryCurve> &found) {
+  inputs.clear();
+  return import(imports(), [&](llvm::ArrayRef<CompileBucket> buckets) {
+    return findMemoryCurves(buckets, options, found);
+  });
 }
 
-int64_t FitModel::batch() const {
-  for (const ImportedTensor &input : inputs)
+Status FitModel::findVariants(const std::optional<int64_t> &budget,
+                              std::vector<VariantReport> &found) {
+  CompileOptions compile = options.compile;
+  compile.spec.budgetBytes = budget;
+  compile.stopAfter = CompileStage::Plan;
+  CompileReport report;
+  Status status = import(imports(), [&](llvm::ArrayRef<CompileBucket> buckets) {
+    return compileBuckets(buckets, compile, report);
+  });
+  found = std::move(report.variants);
+  bool isMissed = status.code == StatusCode::doesNotFit && !found.empty();
+  return isMissed ? Status::success() : status;
+}
+
+int64_t FitModel::batch(size_t shape) const {
+  for (const ImportedTensor &input : inputs[shape])
     if (!input.shape.empty())
       return input.shape[0];
   return 0;
@@ -35,7 +50,7 @@ int64_t FitModel::batch() const {
 
 std::string FitModel::sequenceName(const std::string &asked) const {
   std::string found;
-  for (const ImportedTensor &input : inputs)
+  for (const ImportedTensor &input : inputs.front())
     for (size_t i = 1; i < input.symbols.size(); ++i) {
       const std::string &symbol = input.symbols[i];
       if (symbol.empty() || (!asked.empty() && symbol != asked))
@@ -47,60 +62,90 @@ std::string FitModel::sequenceName(const std::string &asked) const {
   return found;
 }
 
-int64_t FitModel::sequence(const std::string &name) const {
-  for (const ImportedTensor &input : inputs)
+int64_t FitModel::sequence(size_t shape, const std::string &name) const {
+  for (const ImportedTensor &input : inputs[shape])
     for (size_t i = 1; i < input.symbols.size(); ++i)
       if (input.symbols[i] == name)
         return input.shape[i];
   return 0;
 }
 
-Status FitModel::bytesAtBatch(int64_t size, int64_t &bytes) {
-  int64_t now = batch();
+Status FitModel::bytesAtBatch(size_t shape, int64_t size, int64_t &bytes) {
+  int64_t now = batch(shape);
   return bytesAt(
+      shape,
       [now](const ImportedTensor &input, size_t dimension) {
         return dimension == 0 && input.shape[0] == now;
       },
       size, bytes);
 }
 
-Status FitModel::bytesAtSequence(const std::string &name, int64_t size, int64_t &bytes) {
+Status FitModel::bytesAtSequence(size_t shape, const std::string &name, int64_t size,
+                                 int64_t &bytes) {
   return bytesAt(
+      shape,
       [&name](const ImportedTensor &input, size_t dimension) {
         return dimension > 0 && isNamed(input, dimension, name);
       },
       size, bytes);
 }
 
-Status FitModel::bytesAt(const IsSought &isSought, int64_t size, int64_t &bytes) {
-  ImportOptions import = ImportOptions::from(options.compile.spec);
-  import.dimensions.clear();
-  for (const ImportedTensor &input : inputs) {
-    std::vector<int64_t> shape = input.shape;
-    for (size_t i = 0; i < shape.size(); ++i)
+Status FitModel::bytesAt(size_t shape, const IsSought &isSought, int64_t size,
+                         int64_t &bytes) {
+  std::vector<ImportOptions> changed = imports();
+  changed[shape].dimensions.clear();
+  for (const ImportedTensor &input : inputs[shape]) {
+    std::vector<int64_t> sizes = input.shape;
+    for (size_t i = 0; i < sizes.size(); ++i)
       if (isSought(input, i))
-        shape[i] = size;
-    import.shapes[input.name] = shape;
+        sizes[i] = size;
+    changed[shape].shapes[input.name] = sizes;
   }
   FitOptions smallest = options;
   smallest.plans = 0;
-  MemoryCurve found;
-  Status status = run(import, smallest, found);
-  bytes = found.smallestBytes();
-  return status;
+  smallest.only = shape;
+  return import(std::move(changed), [&](llvm::ArrayRef<CompileBucket> buckets) {
+    std::vector<MemoryCurve> found;
+    Status status = findMemoryCurves(buckets, smallest, found);
+    if (status.ok())
+      bytes = found[shape].smallestBytes();
+    return status;
+  });
 }
 
-Status FitModel::run(ImportOptions import, const FitOptions &fit, MemoryCurve &found) {
-  import.withoutWeights = true;
+std::vector<ImportOptions> FitModel::imports() const {
+  const TrainingSpec &spec = options.compile.spec;
+  std::vector<ImportOptions> list;
+  for (const ShapeBucket &bucket : spec.buckets)
+    list.push_back(ImportOptions::from(spec, &bucket));
+  if (list.empty())
+    list.push_back(ImportOptions::from(spec));
+  return list;
+}
+
+Status FitModel::import(std::vector<ImportOptions> shapes, Use use) {
   mlir::MLIRContext context;
-  imported = {};
-  auto module = importOnnx(context, path, import, imported);
-  if (mlir::succeeded(module))
-    return findMemoryCurve(**module, fit, found);
-  std::string text;
-  for (const std::string &problem : imported.problems())
-    text += (text.empty() ? "" : "\n") + problem;
-  return Status::refused(text);
+  std::vector<mlir::OwningOpRef<mlir::ModuleOp>> modules;
+  std::vector<CompileBucket> buckets;
+  bool isFirst = inputs.empty();
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    shapes[i].withoutWeights = true;
+    imported = {};
+    auto module = importOnnx(context, path, shapes[i], imported);
+    const TrainingSpec &spec = options.compile.spec;
+    std::string name = spec.buckets.empty() ? "" : spec.buckets[i].name;
+    if (mlir::failed(module)) {
+      std::string text = name.empty() ? "" : "with the shapes '" + name + "':";
+      for (const std::string &problem : imported.problems())
+        text += (text.empty() ? "" : "\n") + problem;
+      return Status::refused(text);
+    }
+    if (isFirst)
+      inputs.push_back(imported.inputs);
+    buckets.push_back({name, **module});
+    modules.push_back(std::move(*module));
+  }
+  return use(buckets);
 }
 
 } // namespace sluice::cli

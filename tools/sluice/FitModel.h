@@ -1,5 +1,6 @@
 #pragma once
-// A model that `sluice fit` plans at several batches and sequence lengths.
+// A model that `sluice fit` plans for its shapes, and at other batches and sequence
+// lengths.
 
 #include "codegen/Fit.h"
 #include "frontend/OnnxImporter.h"
@@ -12,31 +13,37 @@ class FitModel {
 public:
   FitModel(std::string path, TrainingSpec spec, DeviceProfile device, int64_t plans);
 
-  /// At the sizes of the spec. First of all.
-  Status curve(MemoryCurve &found);
+  /// Of every shape of the spec. First of all.
+  Status findCurves(std::vector<MemoryCurve> &found);
+  /// All shapes and rungs of the ladder in one plan, as compile makes it.
+  Status findVariants(const std::optional<int64_t> &budget,
+                      std::vector<VariantReport> &found);
   const ImportReport &report() const { return imported; }
 
   /// Dimension 0 of the first input that has one.
-  int64_t batch() const;
+  int64_t batch(size_t shape) const;
   /// Name of the dimension that counts positions: the one asked for, or the only one that
   /// is symbolic besides the batch; empty if there is none.
   std::string sequenceName(const std::string &asked) const;
-  int64_t sequence(const std::string &name) const;
+  int64_t sequence(size_t shape, const std::string &name) const;
 
-  /// The least bytes at another size.
-  Status bytesAtBatch(int64_t size, int64_t &bytes);
-  Status bytesAtSequence(const std::string &name, int64_t size, int64_t &bytes);
+  /// The least bytes of a shape at another size.
+  Status bytesAtBatch(size_t shape, int64_t size, int64_t &bytes);
+  Status bytesAtSequence(size_t shape, const std::string &name, int64_t size,
+                         int64_t &bytes);
 
 private:
   /// Whether the size sought is that dimension of an input.
   using IsSought = std::function<bool(const ImportedTensor &input, size_t dimension)>;
-  Status bytesAt(const IsSought &isSought, int64_t size, int64_t &bytes);
-  Status run(ImportOptions import, const FitOptions &fit, MemoryCurve &found);
+  Status bytesAt(size_t shape, const IsSought &isSought, int64_t size, int64_t &bytes);
+  std::vector<ImportOptions> imports() const;
+  using Use = llvm::function_ref<Status(llvm::ArrayRef<CompileBucket>)>;
+  Status import(std::vector<ImportOptions> options, Use use);
 
   std::string path;
   FitOptions options;
-  ImportReport imported;
-  std::vector<ImportedTensor> inputs; // at the sizes of the spec
+  ImportReport imported;                           // of the last shape
+  std::vector<std::vector<ImportedTensor>> inputs; // by shape of the spec
 };
 
 } // namespace sluice::cli
