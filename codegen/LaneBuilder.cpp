@@ -54,6 +54,11 @@ Value LaneBuilder::broadcast(Value scalar) {
                                        scalar);
 }
 
+Value LaneBuilder::mask(Value count) {
+  return b.create<arith::CmpIOp>(arith::CmpIPredicate::slt, sequence(constant(0)),
+                                 broadcast(count));
+}
+
 Value LaneBuilder::mask(int64_t count) {
   SmallVector<bool> bits(lanes);
   std::fill_n(bits.begin(), count, true);
@@ -63,11 +68,6 @@ Value LaneBuilder::mask(int64_t count) {
 
 // bf16 as integers: LLVM's conversions to it flush denormals where the processor has
 // them.
-Value LaneBuilder::mask(Value count) {
-  return b.create<arith::CmpIOp>(arith::CmpIPredicate::slt, sequence(constant(0)),
-                                 broadcast(count));
-}
-
 Type LaneBuilder::memoryType(Type element) const {
   return element.isInteger(1) ? b.getI8Type()
          : element.isBF16()   ? b.getI16Type()

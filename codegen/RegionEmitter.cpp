@@ -1,6 +1,7 @@
 #include "codegen/RegionEmitter.h"
 
 #include "codegen/RegionWalk.h"
+#include "passes/ElasticRegion.h"
 #include "passes/RegionDomain.h"
 
 #include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
@@ -32,6 +33,7 @@ StringRef kindName(WalkKind kind) {
 
 /// The same for regions with the same body and types, wherever they are.
 std::string symbolOf(graph::RegionOp region, WalkKind kind) {
+  StringRef prefix = isElastic(region) ? "elastic" : kindName(kind);
   Operation *copy = region->clone();
   copy->setAttrs(DictionaryAttr::get(region.getContext()));
   std::string text;
@@ -39,8 +41,7 @@ std::string symbolOf(graph::RegionOp region, WalkKind kind) {
   copy->print(stream, OpPrintingFlags().printGenericOpForm().useLocalScope());
   copy->destroy();
   uint64_t hash = llvm::xxh3_64bits(stream.str());
-  return (kindName(kind) + "_" + llvm::utohexstr(hash, /*LowerCase=*/true, /*Width=*/16))
-      .str();
+  return (prefix + "_" + llvm::utohexstr(hash, /*LowerCase=*/true, /*Width=*/16)).str();
 }
 
 /// Loads the operands' addresses: a worker's workspace is resolved by the caller.
@@ -76,8 +77,12 @@ void emitKernel(graph::RegionOp region, const RegionDomain &domain, StringRef sy
                   domain.inputs.size() + domain.outputs.size() + workspaces);
   ValueEmitter values(lanes, domain, ops, buffers);
   Value scratch = workspaces > 0 ? buffers.back() : Value();
-  RegionWalk(lanes, domain, ops, values, scratch)
-      .emit(entry->getArgument(2), entry->getArgument(3));
+  RegionWalk walk(lanes, domain, ops, values, scratch);
+  Value begin = entry->getArgument(2), end = entry->getArgument(3);
+  if (isElastic(region))
+    walk.emitElastic(begin, end, b.create<LLVM::LoadOp>(i64, entry->getArgument(1)));
+  else
+    walk.emit(begin, end);
   b.create<func::ReturnOp>();
 }
 } // namespace
@@ -88,7 +93,7 @@ FailureOr<GeneratedKernel> sluice::emitRegion(graph::RegionOp region, ModuleOp k
                     LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect,
                     vector::VectorDialect>();
   FailureOr<RegionDomain> domain = analyseRegion(region);
-  if (failed(domain))
+  if (failed(domain) || (isElastic(region) && domain->kind != WalkKind::Flat))
     return region.emitError("the operations of this region cannot be one kernel");
   GeneratedKernel kernel{symbolOf(region, domain->kind), domain->units, domain->chunk,
                          domain->scratchBytes};

@@ -11,7 +11,8 @@ namespace sluice {
 /// A function of the kernel module with the calling convention of kernels/Kernel.h. Its
 /// buffers are the region's inputs, its outputs, and if `scratchBytes` > 0 a workspace of
 /// that size for each worker (the worker's own slice: the kernel adds nothing to the
-/// address). It takes no params.
+/// address). It takes no params, but that of an elastic region the number of elements:
+/// `units` and `chunk` are not for it.
 struct GeneratedKernel {
   std::string symbol;
   int64_t units = 0;

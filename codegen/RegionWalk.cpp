@@ -277,3 +277,41 @@ void RegionWalk::emitFlat(Value begin, Value end) {
   for (int64_t column = main; column < size; column += vectorLanes)
     emitVector(lanes.constant(column), std::min(vectorLanes, size - column));
 }
+
+// What is left of the last chunk is less than a turn of the loop: whole vectors, then one
+// whose lanes are known only now.
+void RegionWalk::emitElastic(Value begin, Value end, Value elements) {
+  values.enterKernel();
+  const Pass &pass = passes.front();
+  int64_t unroll = unrolling(pass);
+  Value unitSize = lanes.constant(RegionDomain::flatUnit);
+  Value from = b.create<arith::MulIOp>(begin, unitSize);
+  Value to = b.create<arith::MinSIOp>(b.create<arith::MulIOp>(end, unitSize), elements);
+  auto emitVector = [&](Value column, Value mask) {
+    Point point{Value(), column, vectorLanes};
+    point.mask = mask;
+    emitPoint(pass, point, {});
+  };
+  Value done = from;
+  for (int64_t vectors = unroll;; vectors = 1) {
+    Value step = lanes.constant(vectors * vectorLanes);
+    Value left = b.create<arith::SubIOp>(to, done);
+    Value stop = b.create<arith::AddIOp>(
+        done, b.create<arith::MulIOp>(b.create<arith::DivSIOp>(left, step), step));
+    Accumulators none;
+    loop(done, stop, vectors * vectorLanes, none, [&](Value column, Accumulators &) {
+      for (int64_t i = 0; i < vectors; ++i)
+        emitVector(b.create<arith::AddIOp>(column, lanes.constant(i * vectorLanes)), {});
+    });
+    done = stop;
+    if (vectors == 1)
+      break;
+  }
+  Value left = b.create<arith::SubIOp>(to, done);
+  Value some =
+      b.create<arith::CmpIOp>(arith::CmpIPredicate::sgt, left, lanes.constant(0));
+  auto tail = b.create<scf::IfOp>(some, /*withElseRegion=*/false);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPoint(tail.thenBlock()->getTerminator());
+  emitVector(done, lanes.mask(left));
+}

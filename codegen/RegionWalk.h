@@ -15,6 +15,8 @@ public:
 
   /// Writes the walk over the units [begin, end).
   void emit(Value begin, Value end);
+  /// The same for an elastic region over so many elements.
+  void emitElastic(Value begin, Value end, Value elements);
 
 private:
   /// One value per reduction of the pass.

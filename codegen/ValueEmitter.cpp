@@ -100,6 +100,13 @@ Value ValueEmitter::operand(OpOperand &use, Point &point) {
   return emit(use.get().getDefiningOp(), leaf->second.support, point);
 }
 
+/// Null for all lanes.
+Value ValueEmitter::maskOf(const Point &point) {
+  if (point.mask || point.lanes == LaneBuilder::lanes)
+    return point.mask;
+  return lanes.mask(point.lanes);
+}
+
 Value ValueEmitter::loadLeaf(Value input, DimMask shape, Point &point) {
   std::pair<Value, DimMask> key{input, shape};
   if (auto found = kernelPoint.loads.find(key); found != kernelPoint.loads.end())
@@ -115,7 +122,7 @@ Value ValueEmitter::loadLeaf(Value input, DimMask shape, Point &point) {
   Type element = graph::tensorType(input).getElementType();
   Value address = lanes.address(buffers[inputNumber.find(input)->second],
                                 elementIndex(shape, point), element);
-  Value loaded = shape & domain.lastDim() ? lanes.load(address, element, point.lanes)
+  Value loaded = shape & domain.lastDim() ? lanes.load(address, element, maskOf(point))
                                           : lanes.loadSplat(address, element);
   point.loads[key] = loaded;
   return loaded;
@@ -250,7 +257,7 @@ Value ValueEmitter::loadKept(Value v, const KeptValue &kept, Point &point) {
     return lanes.load(scratchAddress(kept.slot, point), b.getF32Type());
   size_t output = llvm::find(domain.outputs, v) - domain.outputs.begin();
   return lanes.load(outputAddress(output, point), graph::tensorType(v).getElementType(),
-                    point.lanes);
+                    maskOf(point));
 }
 
 void ValueEmitter::storeOutput(size_t output, Value vector, Point &point) {
@@ -258,7 +265,7 @@ void ValueEmitter::storeOutput(size_t output, Value vector, Point &point) {
   Type element = graph::tensorType(v).getElementType();
   Value address = outputAddress(output, point);
   if (domain.values.find(v)->second.shape & domain.lastDim())
-    lanes.store(vector, address, element, point.lanes);
+    lanes.store(vector, address, element, maskOf(point));
   else
     lanes.storeScalar(vector, address, element);
 }

@@ -20,7 +20,8 @@ struct Point {
   mlir::Value row;    // index along the domain's rowDim
   mlir::Value column; // of the first lane
   int64_t lanes = LaneBuilder::lanes;
-  int vector = 0; // Columns: which vector of the unit's strip
+  mlir::Value mask; // lanes whose number is known when it runs; null: the first `lanes`
+  int vector = 0;   // Columns: which vector of the unit's strip
   llvm::DenseMap<mlir::Value, mlir::Value> values;
   llvm::DenseMap<std::pair<mlir::Value, DimMask>, mlir::Value> loads;
 };
@@ -59,6 +60,7 @@ public:
 private:
   Value emit(mlir::Operation *op, DimMask support, Point &point);
   Value emitRandom(mlir::Operation *op, Point &point);
+  Value maskOf(const Point &point);
   Value loadLeaf(Value input, DimMask shape, Point &point);
   Value loadKept(Value v, const KeptValue &kept, Point &point);
   Value scratchAddress(int slot, Point &point);

@@ -369,6 +369,8 @@ private:
     entry->kernel = kernels.lookup(stage.getKernel());
     entry->params.assign(stage.getParams().begin(), stage.getParams().end());
     entry->unit_scale = stage.getUnitScale();
+    if (auto part = stage.getPart())
+      entry->first_unit = (*part)[0], entry->units = (*part)[1];
     auto workers = stage.getWorkerStrides(), units = stage.getUnitStrides();
     for (auto [i, operand] : llvm::enumerate(stage.getOperands())) {
       Place place = placeOf(operand);

@@ -199,10 +199,12 @@ LaunchCost LaunchWork::cost(double flops, double bytes, int64_t units, int64_t c
 LaunchCost launchCost(plan::LaunchOp launch, const DeviceRates &rates) {
   LaunchWork work(rates);
   for (auto stage : launch.getBody().front().getOps<plan::StageOp>()) {
-    bool generated = stage.getParams().empty();
-    work.addStage(generated ? KernelWork()
-                            : workOf(stage.getKernel(), stage.getParams().data(),
-                                     launch.getChunk()));
+    auto module = launch->getParentOfType<ModuleOp>();
+    auto kernel = cast<plan::KernelOp>(module.lookupSymbol(stage.getKernel()));
+    work.addStage(
+        kernel.isGenerated()
+            ? KernelWork()
+            : workOf(stage.getKernel(), stage.getParams().data(), launch.getChunk()));
   }
   return work.cost(launch.getFlops().convertToDouble(),
                    launch.getBytes().convertToDouble(), launch.getUnits(),

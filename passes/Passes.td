@@ -240,6 +240,26 @@ def StreamOffload : Pass<"stream-offload", "::mlir::ModuleOp"> {
   let constructor = "::sluice::createStreamOffload()";
 }
 
+def MergeUpdates : Pass<"merge-updates", "::mlir::ModuleOp"> {
+  let summary = "Makes launches of the same elementwise update one launch over many tensors";
+  let description = [{
+    Updates of parameters share a kernel that takes any number of elements. Those that follow each other become one launch whose
+    parts are the tensors, and so do small ones that other launches lie between, where their gradients may wait
+    without raising the peak. Programs with copies to the host are left as they are. Predicted times are added up.
+
+    ```mlir
+    plan.launch "mul+sub" units 25 chunk 8 node "fc1.weight" { plan.stage @kernel_0 ins(%lr, %g1, %w1) outs(%w1) {params = array<i64: 100352>} }
+    plan.launch "mul+sub" units 1 chunk 1 node "fc2.weight" { plan.stage @kernel_0 ins(%lr, %g2, %w2) outs(%w2) {params = array<i64: 640>} }
+    // becomes
+    plan.launch "mul+sub" units 26 chunk 9 node "fc1.weight+fc2.weight" {
+      plan.stage @kernel_0 ins(%lr, %g1, %w1) outs(%w1) {params = array<i64: 100352>, part = array<i64: 0, 25>}
+      plan.stage @kernel_0 ins(%lr, %g2, %w2) outs(%w2) {params = array<i64: 640>, part = array<i64: 25, 1>}
+    }
+    ```
+  }];
+  let constructor = "::sluice::createMergeUpdates()";
+}
+
 def PlanMemory : Pass<"plan-memory", "::mlir::ModuleOp"> {
   let summary = "Gives every buffer its live range and its offset";
   let constructor = "::sluice::createPlanMemory()";

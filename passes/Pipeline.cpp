@@ -73,6 +73,9 @@ void buildPlanPipeline(OpPassManager &passes, bool chain, const OffloadNames *of
   buildOrderPipeline(passes, chain);
   // When a tensor is idle follows from the order, how long from the times.
   passes.addPass(offload ? createStreamOffload(*offload) : createStreamOffload());
+  // Behind copies, which are timed by single launches, and while live ranges may change.
+  if (chain)
+    passes.addPass(createMergeUpdates());
   // Live ranges follow from the order and the copies, so offsets come after both.
   passes.addPass(createPlanMemory());
   passes.addPass(createVerifyPlan());

@@ -36,8 +36,6 @@ DimMask RegionDomain::innerDims() const {
 }
 
 namespace {
-/// Work of a chunk: enough to hide its scheduling, small enough to share out.
-constexpr int64_t chunkElements = 32768;
 constexpr int64_t minSweeps = 6;
 
 class Analysis {
@@ -272,7 +270,7 @@ void Analysis::countUnits() {
     units = llvm::divideCeil(domain->columns(), RegionDomain::flatUnit);
   domain->units = units;
   int64_t perUnit = units == 0 ? 1 : std::max<int64_t>(1, domain->elements() / units);
-  int64_t chunk = llvm::divideCeil(chunkElements, perUnit);
+  int64_t chunk = llvm::divideCeil(RegionDomain::chunkElements, perUnit);
   if (domain->sweepUnits > 0) // long runs of memory, but enough chunks to share out
     chunk = std::max(
         chunk, std::min<int64_t>(domain->sweepUnits, llvm::divideCeil(units, minSweeps)));

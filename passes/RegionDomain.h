@@ -50,6 +50,8 @@ struct RegionDomain {
   static constexpr int64_t flatUnit = 4096;   // elements of a unit of a Flat region
   static constexpr int64_t stripColumns = 64; // columns of a unit of a Columns region
   static constexpr int64_t blockRows = 64;    // rows added up before joining the total
+  /// Of a chunk: enough work to hide its scheduling, small enough to share out.
+  static constexpr int64_t chunkElements = 32768;
 
   WalkKind kind = WalkKind::Flat;
   llvm::SmallVector<int64_t> dims;      // collapsed, outermost first; empty for a scalar

@@ -2,6 +2,7 @@
 // overlap, everything lies in its reservation, and no launch can leave its operands.
 // QueueVerifier.cpp proves what copies add.
 
+#include "passes/ElasticRegion.h"
 #include "passes/Passes.h"
 #include "passes/PlanLaunches.h"
 #include "passes/QueueVerifier.h"
@@ -98,7 +99,7 @@ private:
     std::vector<OperandExtent> extents;
     std::string why;
     ArrayRef<int64_t> params = stage.getParams();
-    int64_t units = int64_t(launch.getUnits()) * int64_t(stage.getUnitScale());
+    int64_t units = stage.units() * int64_t(stage.getUnitScale());
     if (!describeBuiltinLaunch(stage.getKernel().str(), params.data(), params.size(),
                                units, extents, why))
       return stage.emitError("'") << stage.getKernel() << "' would refuse: " << why;
@@ -127,14 +128,25 @@ private:
     FailureOr<RegionDomain> domain = analyseRegion(region);
     if (failed(domain))
       return kernel.emitError("cannot be one kernel");
-    if (domain->units != int64_t(launch.getUnits()) * int64_t(stage.getUnitScale()))
-      return launch.emitError("has ") << launch.getUnits() << " units, '"
-                                      << kernel.getSymName() << "' has " << domain->units;
+    bool elastic = isElastic(region);
+    if (elastic && (stage.getParams().size() != 1 || domain->kind != WalkKind::Flat))
+      return stage.emitError("'")
+             << kernel.getSymName() << "' takes the number of elements, found "
+             << stage.getParams().size() << " parameters";
+    int64_t elements = elastic ? stage.getParams()[0] : 0;
+    int64_t units = elastic ? elasticUnits(elements) : domain->units;
+    if (units != stage.units() * int64_t(stage.getUnitScale()))
+      return launch.emitError("has ")
+             << stage.units() << " units, '" << kernel.getSymName() << "' has " << units;
     SmallVector<int64_t> needed;
+    auto bytesOf = [&](Value value) {
+      return elastic ? elasticBytes(value.getType(), elements)
+                     : plan::tensorBytes(value.getType());
+    };
     for (Value input : region.getInputs())
-      needed.push_back(plan::tensorBytes(input.getType()));
+      needed.push_back(bytesOf(input));
     for (Value output : region.getOutputs())
-      needed.push_back(plan::tensorBytes(output.getType()));
+      needed.push_back(bytesOf(output));
     if (kernel.getScratch() > 0)
       needed.push_back(kernel.getScratch());
     if (needed.size() != stage.getNumOperands())

@@ -60,6 +60,8 @@ void Executor::addStage(const fbs::Stage &stage, const KernelTable &kernels,
   added.operandCount = sizeOf(stage.operands());
   added.firstParam = params.size();
   added.unitScale = stage.unit_scale();
+  added.firstUnit = stage.first_unit();
+  added.units = stage.units();
   added.fixed = true;
   for (uint32_t i = 0; i < added.operandCount; ++i) {
     const fbs::Operand &operand = *stage.operands()->Get(i);
@@ -87,27 +89,42 @@ void Executor::openShare(int worker, size_t parallelIndex) {
   share.next.store(cut(worker), std::memory_order_relaxed);
 }
 
+void Executor::runStage(const Stage &stage, int64_t begin, int64_t end, int worker) {
+  void *const *addresses = fixedAddresses.data() + stage.firstOperand;
+  if (!stage.fixed) {
+    void **own = scratch[static_cast<size_t>(worker)].addresses.data();
+    for (uint32_t i = 0; i < stage.operandCount; ++i) {
+      const Operand &operand = operands[stage.firstOperand + i];
+      // Modulo 2^64 on purpose: the kernel adds begin * unitStride back.
+      uintptr_t address = reinterpret_cast<uintptr_t>(operand.address);
+      address += static_cast<uint64_t>(worker) * operand.workerStride -
+                 static_cast<uint64_t>(begin) * operand.unitStride;
+      own[i] = reinterpret_cast<void *>(address);
+    }
+    addresses = own;
+  }
+  stage.kernel(addresses, params.data() + stage.firstParam, begin * stage.unitScale,
+               end * stage.unitScale, worker);
+}
+
+void Executor::runParts(const Launch &launch, int64_t begin, int64_t end, int worker) {
+  const Stage *stage = stages.data() + launch.firstStage,
+              *last = stage + launch.stageCount;
+  stage = std::upper_bound(stage, last, begin, [](int64_t unit, const Stage &part) {
+    return unit < part.firstUnit + part.units;
+  });
+  for (; stage != last && stage->firstUnit < end; ++stage)
+    runStage(*stage, std::max(begin - stage->firstUnit, int64_t(0)),
+             std::min(end - stage->firstUnit, stage->units), worker);
+}
+
 void Executor::runChunk(const Launch &launch, int64_t chunk, int worker) {
   int64_t begin = chunk * launch.chunk;
   int64_t end = std::min(begin + launch.chunk, launch.units);
-  for (uint32_t s = 0; s < launch.stageCount; ++s) {
-    const Stage &stage = stages[launch.firstStage + s];
-    void *const *addresses = fixedAddresses.data() + stage.firstOperand;
-    if (!stage.fixed) {
-      void **own = scratch[static_cast<size_t>(worker)].addresses.data();
-      for (uint32_t i = 0; i < stage.operandCount; ++i) {
-        const Operand &operand = operands[stage.firstOperand + i];
-        // Modulo 2^64 on purpose: the kernel adds begin * unitStride back.
-        uintptr_t address = reinterpret_cast<uintptr_t>(operand.address);
-        address += static_cast<uint64_t>(worker) * operand.workerStride -
-                   static_cast<uint64_t>(begin) * operand.unitStride;
-        own[i] = reinterpret_cast<void *>(address);
-      }
-      addresses = own;
-    }
-    stage.kernel(addresses, params.data() + stage.firstParam, begin * stage.unitScale,
-                 end * stage.unitScale, worker);
-  }
+  if (stages[launch.firstStage].units > 0)
+    return runParts(launch, begin, end, worker);
+  for (uint32_t s = 0; s < launch.stageCount; ++s)
+    runStage(stages[launch.firstStage + s], begin, end, worker);
 }
 
 void Executor::runShared(const Launch &launch, size_t parallelIndex, int worker) {

@@ -44,7 +44,8 @@ private:
     uint32_t firstOperand, operandCount;
     size_t firstParam;
     int64_t unitScale;
-    bool fixed; // the addresses depend on neither worker nor chunk
+    int64_t firstUnit, units; // its part of the launch; 0 units: all of it
+    bool fixed;               // the addresses depend on neither worker nor chunk
   };
   struct Launch {
     uint32_t firstStage, stageCount;
@@ -72,6 +73,8 @@ private:
   void runLaunches(int worker);
   void callHook(size_t launch, bool isBefore, int worker);
   void runShared(const Launch &launch, size_t parallelIndex, int worker);
+  void runStage(const Stage &stage, int64_t begin, int64_t end, int worker);
+  void runParts(const Launch &launch, int64_t begin, int64_t end, int worker);
   void runChunk(const Launch &launch, int64_t chunk, int worker);
 
   uint32_t programIndex;

@@ -52,8 +52,9 @@ static Status checkBuiltinStage(const Plan &plan, const fbs::Launch &launch,
   std::vector<OperandExtent> extents;
   std::string why;
   const int64_t *params = stage.params() ? stage.params()->data() : nullptr;
+  int64_t units = stage.units() > 0 ? stage.units() : launch.units();
   if (!describeBuiltinLaunch(viewOf(kernel->name()), params, sizeOf(stage.params()),
-                             launch.units() * stage.unit_scale(), extents, why))
+                             units * stage.unit_scale(), extents, why))
     return Status::damaged("plan refused: " + where + ": " + why);
   if (extents.size() != sizeOf(stage.operands()))
     return Status::damaged(

@@ -38,6 +38,7 @@ struct ProgramChecker {
                       const std::string &where) const;
   Status checkStage(const fbs::Stage &stage, const fbs::Launch &launch,
                     const std::string &where) const;
+  Status checkParts(const fbs::Launch &launch, const std::string &where) const;
   Status checkLaunches() const;
   Status checkBuffers() const;
   Status check() const;
@@ -159,6 +160,26 @@ Status ProgramChecker::checkStage(const fbs::Stage &stage, const fbs::Launch &la
   return Status::success();
 }
 
+/// Parts are all units of the launch, one stage behind the other.
+Status ProgramChecker::checkParts(const fbs::Launch &launch,
+                                  const std::string &where) const {
+  bool hasParts = launch.stages()->Get(0)->units() != 0;
+  int64_t next = 0; // unit that no part has yet
+  for (uint32_t s = 0; s < sizeOf(launch.stages()); ++s) {
+    const fbs::Stage &stage = *launch.stages()->Get(s);
+    bool fits = hasParts ? stage.first_unit() == next && stage.units() > 0 &&
+                               stage.units() <= launch.units() - next
+                         : stage.first_unit() == 0 && stage.units() == 0;
+    if (!fits)
+      return broken(where + ", stage " + std::to_string(s) +
+                    " is no part that begins with unit " + std::to_string(next));
+    next += stage.units();
+  }
+  if (hasParts && next != launch.units())
+    return broken(where + " has units without a part");
+  return Status::success();
+}
+
 Status ProgramChecker::checkLaunches() const {
   if (!budget.take(sizeOf(program.launches())))
     return broken("its parts are shared");
@@ -170,6 +191,8 @@ Status ProgramChecker::checkLaunches() const {
     uint32_t stages = sizeOf(launch->stages());
     if (stages < 1 || stages > maxStages || !budget.take(stages))
       return broken(where + " has an impossible number of stages");
+    if (Status status = checkParts(*launch, where); !status.ok())
+      return status;
     for (uint32_t s = 0; s < stages; ++s) {
       Status status = checkStage(*launch->stages()->Get(s), *launch,
                                  where + ", stage " + std::to_string(s));

@@ -220,7 +220,28 @@ LogicalResult LaunchOp::verify() {
   for (Operation &op : body)
     if (!isa<StageOp>(op))
       return op.emitOpError("is not allowed in a 'plan.launch'");
+  bool hasParts = cast<StageOp>(body.front()).getPart().has_value();
+  int64_t next = 0; // unit that no part has yet
+  for (auto stage : body.getOps<StageOp>()) {
+    auto part = stage.getPart();
+    if (part.has_value() != hasParts)
+      return stage.emitOpError("must have a 'part' as all stages of its launch, or none");
+    if (!part)
+      continue;
+    if (part->size() != 2 || (*part)[0] != next || (*part)[1] < 1)
+      return stage.emitOpError("'part' needs the unit it begins with, here ")
+             << next << ", and a count of units";
+    next += (*part)[1];
+  }
+  if (hasParts && next != int64_t(getUnits()))
+    return emitOpError("has ") << int64_t(getUnits()) << " units, its parts " << next;
   return success();
+}
+
+int64_t StageOp::units() {
+  if (auto part = getPart())
+    return (*part)[1];
+  return cast<LaunchOp>((*this)->getParentOp()).getUnits();
 }
 
 LogicalResult CopyOp::verify() {

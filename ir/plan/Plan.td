@@ -49,7 +49,8 @@ def Plan_KernelOp : Plan_Op<"kernel", [Symbol, NoTerminator, IsolatedFromAbove]>
   let summary = "A kernel: hand-written (no body, the name is in the catalogue) or generated from its body";
   let description = [{
     The body's arguments are the inputs; it holds one `graph.region` over them. Buffers of a launch: the inputs, the
-    results of the region, then a workspace of `scratch` bytes for each worker, if any.
+    results of the region, then a workspace of `scratch` bytes for each worker, if any. One whose region has
+    `kernel = "elastic"` takes any number of elements, its only parameter, instead of those of its types.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, DefaultValuedAttr<I64Attr, "0">:$scratch,
     OptionalAttr<StrAttr>:$sym_visibility);
@@ -168,6 +169,9 @@ def Plan_LaunchOp : Plan_Op<"launch", [NoTerminator, SingleBlock, ParentOneOf<["
   let description = [{
     A chunk [b, e) runs every stage in turn on one worker, stage s over the units [b * unit_scale, e * unit_scale). `label`
     says what it computes, `node` which nodes of the model it comes from.
+
+    In a launch over parts every stage has a `part`, and together they are the launch's units in order: the same kernel
+    over many tensors. A chunk then runs only the stages whose units it has.
   }];
   let arguments = (ins StrAttr:$label, StrAttr:$node, I64Attr:$units, I64Attr:$chunk,
     DefaultValuedAttr<F64Attr, "0.0">:$flops, DefaultValuedAttr<F64Attr, "0.0">:$bytes,
@@ -203,15 +207,21 @@ def Plan_StageOp : Plan_Op<"stage", [AttrSizedOperandSegments, ParentOneOf<["Lau
   let description = [{
     The kernel's buffers are `ins`, `outs`, `scratch` in this order. The address of an operand is that of its buffer plus
     worker * worker_strides[i] - first unit * unit_strides[i] (both absent when all are 0). `in_place` lists
-    pairs (input, output) that may share their bytes; memory planning uses it up.
+    pairs (input, output) that may share their bytes; memory planning uses it up. `part` is the stage's first unit of the
+    launch and how many units it has; its kernel counts them from 0.
   }];
   let arguments = (ins FlatSymbolRefAttr:$kernel, Variadic<Plan_BufferType>:$ins, Variadic<Plan_BufferType>:$outs,
     Variadic<Plan_BufferType>:$scratch, DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$params,
     DefaultValuedAttr<I64Attr, "1">:$unit_scale, OptionalAttr<DenseI64ArrayAttr>:$worker_strides,
-    OptionalAttr<DenseI64ArrayAttr>:$unit_strides, OptionalAttr<DenseI64ArrayAttr>:$in_place);
+    OptionalAttr<DenseI64ArrayAttr>:$unit_strides, OptionalAttr<DenseI64ArrayAttr>:$in_place,
+    OptionalAttr<DenseI64ArrayAttr>:$part);
   let assemblyFormat = [{
     $kernel (`ins` `(` $ins^ `)`)? (`outs` `(` $outs^ `)`)? (`scratch` `(` $scratch^ `)`)? attr-dict
   }];
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Units of the launch that it runs.
+    int64_t units();
+  }];
 }
 #endif

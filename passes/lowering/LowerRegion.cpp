@@ -1,4 +1,5 @@
-// Regions become generated kernels; equal ones are generated once.
+// Regions become generated kernels; equal ones are generated once. New values of state
+// that are computed element by element share a kernel whatever their shapes.
 
 #include "passes/RegionDomain.h"
 #include "passes/lowering/Lowerings.h"
@@ -33,9 +34,76 @@ double regionFlops(graph::RegionOp region) {
   return flops;
 }
 
+/// "param/NAME" is NAME's, "opt/NAME/m" too.
+struct StateName {
+  StringRef kind, tensor, moment;
+};
+StateName nameOf(plan::StateBufferOp state) {
+  auto [kind, tensor] = state.getSymbol().split('/');
+  StringRef moment;
+  if (kind == "opt")
+    std::tie(tensor, moment) = tensor.rsplit('/');
+  return {kind, tensor, moment};
+}
+
+/// Where each result goes, if all of them are state.
+SmallVector<StateName> updatedState(graph::RegionOp op, ProgramBuilder &builder) {
+  SmallVector<StateName> names;
+  for (Value output : op.getOutputs()) {
+    Value target = builder.find(output);
+    auto state = target ? target.getDefiningOp<plan::StateBufferOp>() : nullptr;
+    if (!state)
+      return {};
+    names.push_back(nameOf(state));
+  }
+  return names;
+}
+
+/// The parameter before its moments, and those in the order of their names: the same for
+/// all tensors of an optimizer.
+SmallVector<unsigned> outputOrder(ArrayRef<StateName> names) {
+  auto order = llvm::to_vector(llvm::seq<unsigned>(0, names.size()));
+  llvm::sort(order, [&](unsigned a, unsigned b) {
+    return std::tuple(names[b].kind, names[a].moment, a) <
+           std::tuple(names[a].kind, names[b].moment, b);
+  });
+  return order;
+}
+
+std::string tensorNames(ArrayRef<StateName> names) {
+  llvm::SetVector<StringRef> tensors;
+  for (const StateName &name : names)
+    tensors.insert(name.tensor);
+  return llvm::join(tensors, "+");
+}
+
+/// The launch of a kernel that does not depend on the tensor's shape.
+void lowerUpdate(graph::RegionOp op, ArrayRef<StateName> names, int64_t elements,
+                 ProgramBuilder &builder) {
+  ElasticForm form;
+  StageSpec stage;
+  stage.kernel = builder.symbols.elastic(op, outputOrder(names), form);
+  for (unsigned input : form.inputs)
+    stage.ins.push_back(builder.bufferOf(op.getInputs()[input]));
+  for (unsigned output : form.outputs)
+    stage.outs.push_back(builder.destination(op.getResult(output)));
+  stage.params = {elements};
+  int64_t units = elasticUnits(elements);
+  builder.launch(op,
+                 {regionLabel(op), units, elasticChunk(elements, units), regionFlops(op),
+                  tensorNames(names)},
+                 stage);
+}
+
 } // namespace
 
 LogicalResult lowerRegion(graph::RegionOp op, ProgramBuilder &builder) {
+  SmallVector<StateName> names = updatedState(op, builder);
+  if (std::optional<int64_t> elements =
+          names.empty() ? std::nullopt : elasticElements(op)) {
+    lowerUpdate(op, names, *elements, builder);
+    return success();
+  }
   FailureOr<RegionDomain> domain = analyseRegion(op);
   if (failed(domain))
     return op.emitError("region cannot be one generated kernel");

@@ -81,24 +81,18 @@ FlatSymbolRefAttr PlanSymbols::builtin(StringRef name) {
   return FlatSymbolRefAttr::get(module.getContext(), name);
 }
 
-FlatSymbolRefAttr PlanSymbols::generated(graph::RegionOp region, int64_t scratch) {
+plan::KernelOp PlanSymbols::addKernel(Location loc, int64_t scratch) {
   auto builder = OpBuilder::atBlockEnd(module.getBody());
-  // The inputs become arguments first, so that equal regions print the same.
-  OperationState state(region.getLoc(), plan::KernelOp::getOperationName());
+  OperationState state(loc, plan::KernelOp::getOperationName());
   state.addAttribute("sym_name", builder.getStringAttr("generated"));
   state.addAttribute("scratch", builder.getI64IntegerAttr(scratch));
-  Region *body = state.addRegion();
-  Block &block = body->emplaceBlock();
-  SmallVector<Location> locs(region.getInputs().size(), region.getLoc());
-  block.addArguments(region.getInputs().getTypes(), locs);
-  auto kernel = cast<plan::KernelOp>(builder.create(state));
-  IRMapping mapping;
-  mapping.map(region.getInputs(), block.getArguments());
-  auto inside = OpBuilder::atBlockBegin(&kernel.getBody().front());
-  auto copy = cast<graph::RegionOp>(inside.clone(*region, mapping));
-  copy->setDiscardableAttrs(ArrayRef<NamedAttribute>());
+  state.addRegion()->emplaceBlock();
+  return cast<plan::KernelOp>(builder.create(state));
+}
 
-  auto [entry, added] = generatedByText.try_emplace(kernelText(copy));
+FlatSymbolRefAttr PlanSymbols::unique(plan::KernelOp kernel) {
+  auto region = cast<graph::RegionOp>(kernel.getBody().front().front());
+  auto [entry, added] = generatedByText.try_emplace(kernelText(region));
   if (!added) {
     kernel.erase();
     return entry->second;
@@ -106,6 +100,27 @@ FlatSymbolRefAttr PlanSymbols::generated(graph::RegionOp region, int64_t scratch
   std::string name = "kernel_" + std::to_string(nextKernel++);
   kernel.setSymName(name);
   return entry->second = FlatSymbolRefAttr::get(module.getContext(), name);
+}
+
+FlatSymbolRefAttr PlanSymbols::generated(graph::RegionOp region, int64_t scratch) {
+  plan::KernelOp kernel = addKernel(region.getLoc(), scratch);
+  // The inputs become arguments first, so that equal regions print the same.
+  Block &block = kernel.getBody().front();
+  SmallVector<Location> locs(region.getInputs().size(), region.getLoc());
+  block.addArguments(region.getInputs().getTypes(), locs);
+  IRMapping mapping;
+  mapping.map(region.getInputs(), block.getArguments());
+  auto inside = OpBuilder::atBlockBegin(&block);
+  auto copy = cast<graph::RegionOp>(inside.clone(*region, mapping));
+  copy->setDiscardableAttrs(ArrayRef<NamedAttribute>());
+  return unique(kernel);
+}
+
+FlatSymbolRefAttr PlanSymbols::elastic(graph::RegionOp region, ArrayRef<unsigned> outputs,
+                                       ElasticForm &form) {
+  plan::KernelOp kernel = addKernel(region.getLoc(), 0);
+  form = buildElasticForm(region, outputs, kernel.getBody().front());
+  return unique(kernel);
 }
 
 void PlanSymbols::appendState(plan::StateOp state) {
@@ -212,7 +227,7 @@ void ProgramBuilder::stage(Location loc, const StageSpec &spec) {
   launches.create<plan::StageOp>(loc, spec.kernel, spec.ins, spec.outs, scratch,
                                  launches.getDenseI64ArrayAttr(spec.params),
                                  launches.getI64IntegerAttr(1), workerStrides,
-                                 DenseI64ArrayAttr(), inPlace);
+                                 DenseI64ArrayAttr(), inPlace, DenseI64ArrayAttr());
 }
 
 void ProgramBuilder::launch(Operation *op, const LaunchSpec &spec,
@@ -221,7 +236,9 @@ void ProgramBuilder::launch(Operation *op, const LaunchSpec &spec,
     return;
   OperationState state(op->getLoc(), plan::LaunchOp::getOperationName());
   state.addAttribute("label", launches.getStringAttr(spec.label));
-  state.addAttribute("node", launches.getStringAttr(nodeNames(op->getLoc())));
+  state.addAttribute(
+      "node",
+      launches.getStringAttr(spec.node.empty() ? nodeNames(op->getLoc()) : spec.node));
   state.addAttribute("units", launches.getI64IntegerAttr(spec.units));
   state.addAttribute("chunk",
                      launches.getI64IntegerAttr(std::max<int64_t>(1, spec.chunk)));

@@ -4,6 +4,7 @@
 
 #include "ir/graph/Graph.h"
 #include "ir/plan/Plan.h"
+#include "passes/ElasticRegion.h"
 
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
@@ -24,12 +25,20 @@ public:
   /// The kernel generated from `region`; equal regions are one kernel. `scratch`: bytes
   /// for each worker.
   mlir::FlatSymbolRefAttr generated(graph::RegionOp region, int64_t scratch);
+  /// The kernel of the region's elastic form, with its results in the order `outputs`.
+  mlir::FlatSymbolRefAttr elastic(graph::RegionOp region,
+                                  llvm::ArrayRef<unsigned> outputs, ElasticForm &form);
   /// The state tensor that holds a constant; equal constants are one.
   mlir::FlatSymbolRefAttr constant(graph::ConstantOp op);
   /// Appends a state tensor behind the others.
   void appendState(plan::StateOp state);
 
 private:
+  /// A kernel without a body or a name yet.
+  plan::KernelOp addKernel(mlir::Location loc, int64_t scratch);
+  /// Names the kernel, or erases it where there is an equal one.
+  mlir::FlatSymbolRefAttr unique(plan::KernelOp kernel);
+
   mlir::ModuleOp module;
   llvm::StringMap<mlir::FlatSymbolRefAttr> generatedByText;
   llvm::DenseMap<mlir::Attribute, mlir::FlatSymbolRefAttr> constants;
@@ -49,6 +58,7 @@ struct LaunchSpec {
   std::string label; // what it computes
   int64_t units = 1, chunk = 1;
   double flops = 0;
+  std::string node = {}; // empty: the nodes of the operation's location
 };
 
 class ProgramBuilder {

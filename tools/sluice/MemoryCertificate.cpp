@@ -137,14 +137,27 @@ std::string bufferText(const fbs::BufferInfo &buffer, const fbs::Program &progra
              viewOf(program.launches()->Get(static_cast<uint32_t>(first))->node()));
 }
 
+std::string nodeText(const fbs::Launch &launch) {
+  constexpr size_t shown = 4;
+  std::string_view nodes = viewOf(launch.node());
+  size_t end = 0, count = 1;
+  for (size_t i = 0; i < nodes.size(); ++i)
+    if (nodes[i] == '+' && count++ == shown)
+      end = i;
+  if (count <= shown)
+    return std::string(nodes);
+  return std::string(nodes.substr(0, end)) + " and " + std::to_string(count - shown) +
+         " more";
+}
+
 std::string launchText(const fbs::Program &program, int64_t launch) {
   std::string text = "launch " + std::to_string(launch) + " of " +
                      std::to_string(sizeOf(program.launches()));
   if (launch < 0 || launch >= sizeOf(program.launches()))
     return text;
   const fbs::Launch &at = *program.launches()->Get(static_cast<uint32_t>(launch));
-  return text + " ('" + std::string(viewOf(at.node())) +
-         "': " + std::string(viewOf(at.op())) + (at.again() > 0 ? ", run again)" : ")");
+  return text + " ('" + nodeText(at) + "': " + std::string(viewOf(at.op())) +
+         (at.again() > 0 ? ", run again)" : ")");
 }
 
 Json certificates(const Plan &plan, const PlanVariant &variant) {

@@ -32,6 +32,8 @@ std::string bufferText(const fbs::BufferInfo &buffer, const fbs::Program &progra
 
 /// Of the launch at the index: its number, the nodes, what it computes.
 std::string launchText(const fbs::Program &program, int64_t launch);
+/// The model's nodes, or the tensors an update is for; at most four by name.
+std::string nodeText(const fbs::Launch &launch);
 
 /// One object per program of a variant.
 Json certificates(const Plan &plan, const PlanVariant &variant);

@@ -42,7 +42,7 @@ public:
     for (uint32_t i = 0; i < launches; ++i) {
       const fbs::Launch &launch = *program.launches()->Get(i);
       std::string label = std::to_string(i) + ": " + std::string(viewOf(launch.op())) +
-                          "\n" + std::string(viewOf(launch.node()));
+                          "\n" + nodeText(launch);
       if (launch.again() > 0)
         label += "\n(run again, " + std::to_string(launch.again()) + ")";
       dot.node(launchId(i), label,

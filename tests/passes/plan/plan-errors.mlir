@@ -141,3 +141,41 @@ plan.program @step {
     }
   }
 }
+
+// -----
+
+plan.kernel @k
+plan.program @step {
+  plan.queue @compute {
+    plan.launch "parts" units 3 chunk 1 node "" {
+      plan.stage @k {part = array<i64: 0, 2>}
+      // expected-error @+1 {{'part' needs the unit it begins with, here 2, and a count of units}}
+      plan.stage @k {part = array<i64: 1, 2>}
+    }
+  }
+}
+
+// -----
+
+plan.kernel @k
+plan.program @step {
+  plan.queue @compute {
+    // expected-error @+1 {{has 3 units, its parts 2}}
+    plan.launch "parts" units 3 chunk 1 node "" {
+      plan.stage @k {part = array<i64: 0, 2>}
+    }
+  }
+}
+
+// -----
+
+plan.kernel @k
+plan.program @step {
+  plan.queue @compute {
+    plan.launch "parts" units 3 chunk 1 node "" {
+      plan.stage @k {part = array<i64: 0, 3>}
+      // expected-error @+1 {{must have a 'part' as all stages of its launch, or none}}
+      plan.stage @k
+    }
+  }
+}

@@ -15,7 +15,7 @@ module attributes {graph.threads = 2 : i64, graph.batch = 4 : i64} {
   // CHECK: plan.launch "contract"
   // CHECK-NEXT: plan.stage @gemm_f32 ins(%{{.*}}, %[[W]])
   // CHECK: plan.launch "mul+add+sub"
-  // CHECK-NEXT: plan.stage @kernel_{{.*}} ins({{.*}}%[[M]]{{.*}}) outs({{.*}}%[[M]]{{.*}}%[[W]]
+  // CHECK-NEXT: plan.stage @kernel_{{.*}} ins({{.*}}%[[M]]{{.*}}) outs(%[[W]], %[[M]])
   func.func @update(%x: tensor<4x8xf32> {graph.name = "x", graph.batched}, %g: tensor<8x8xf32> {graph.name = "g"}) -> (tensor<4x8xf32> {graph.name = "y"}) {
     %w = graph.read @"param/w" : tensor<8x8xf32>
     %m = graph.read @"opt/w/m" : tensor<8x8xf32>
