@@ -209,7 +209,7 @@ Match match(const Plan &plan, const SafetensorsFile &file) {
   std::unordered_set<const TensorEntry *> used;
   for (uint32_t i = 0; i < sizeOf(plan.raw().state()); ++i) {
     const fbs::StateTensor *tensor = plan.raw().state()->Get(i);
-    if (!tensor->saved() || isCompletion(*tensor))
+    if (!tensor->saved() || isCompletion(plan, *tensor))
       continue;
     std::string name = textOf(tensor->name());
     StateSource source = findSource(plan, *tensor, file, name);

@@ -10,7 +10,8 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view parameterPrefix = "param/", masterPrefix = "master/",
-                           lowSuffix = "/low";
+                           lowSuffix = "/low", momentPrefix = "opt/",
+                           scaleSuffix = "/scale";
 
 std::string quoted(std::string_view name) { return "'" + std::string(name) + "'"; }
 
@@ -30,25 +31,72 @@ bool sameShape(const TensorEntry &entry, const fbs::StateTensor &tensor) {
           std::equal(entry.shape.begin(), entry.shape.end(), tensor.shape()->begin()));
 }
 
-/// Whether a tensor of one type completes one of another.
-bool completes(Completion completion, DType type, DType completed) {
-  if (completion == Completion::low)
-    return type == DType::i16 && completed == DType::bf16;
-  return type == DType::f32 && (completed == DType::bf16 || completed == DType::f16);
+/// What forms go by: of tensors of plans and of files.
+struct TypeAndCount {
+  DType type;
+  uint64_t count;
+};
+
+std::optional<TypeAndCount> briefOf(const fbs::StateTensor *tensor) {
+  if (!tensor)
+    return std::nullopt;
+  return TypeAndCount{typeOf(*tensor), tensor->size() / dtypeSize(typeOf(*tensor))};
 }
 
-/// The form of a tensor by what `typeOfName` finds under the names that complete it.
-template <class Find> StoredForm formOf(std::string_view name, DType type, Find find) {
-  StoredForm form = {type, Completion::nothing};
-  for (Completion completion : {Completion::master, Completion::low}) {
+std::optional<TypeAndCount> briefOf(const TensorEntry *entry) {
+  if (!entry)
+    return std::nullopt;
+  return TypeAndCount{entry->dtype, entry->bytes / dtypeSize(entry->dtype)};
+}
+
+/// Whether a tensor completes another one in this way.
+bool completes(Completion completion, TypeAndCount by, TypeAndCount tensor) {
+  switch (completion) {
+  case Completion::nothing:
+    break;
+  case Completion::low:
+    return by.type == DType::i16 && tensor.type == DType::bf16;
+  case Completion::master:
+    return by.type == DType::f32 &&
+           (tensor.type == DType::bf16 || tensor.type == DType::f16);
+  case Completion::scale:
+    return by.type == DType::f32 && tensor.type == DType::i8 && by.count > 0 &&
+           tensor.count % by.count == 0 && tensor.count / by.count > 0 &&
+           tensor.count / by.count <= maxStoredBlock;
+  }
+  return false;
+}
+
+/// Moments that are never below 0, as passes/MomentForm.cpp has them.
+bool isPositiveMoment(std::string_view name) {
+  std::string_view state = name.substr(name.rfind('/') + 1);
+  return state == "v" || state == "max_v" || state == "sum" || state == "square_avg";
+}
+
+/// The form of a tensor by what `find` gives for the names that would complete it.
+template <class Find>
+StoredForm formOf(std::string_view name, TypeAndCount tensor, Find find) {
+  StoredForm form;
+  form.dtype = tensor.type;
+  for (Completion completion : {Completion::master, Completion::low, Completion::scale}) {
     std::string rest = completionName(name, completion);
-    std::optional<DType> found = rest.empty() ? std::nullopt : find(rest);
-    if (found && completes(completion, *found, type)) {
-      form.completion = completion;
-      break;
+    std::optional<TypeAndCount> by = rest.empty() ? std::nullopt : find(rest);
+    if (!by || !completes(completion, *by, tensor))
+      continue;
+    form.completion = completion;
+    if (completion == Completion::scale) {
+      form.block = tensor.count / by->count;
+      form.isPositive = isPositiveMoment(name);
     }
+    break;
   }
   return form;
+}
+
+/// A tensor that would complete a parameter.
+bool isMaster(const fbs::StateTensor &tensor) {
+  return tensor.role() == fbs::Role::master ||
+         viewOf(tensor.name()).starts_with(masterPrefix);
 }
 
 template <class Byte, class Owner>
@@ -67,7 +115,10 @@ StoredTensor<Byte> storedIn(Owner &session, const fbs::StateTensor &tensor) {
 } // namespace
 
 std::string completionName(std::string_view name, Completion completion) {
-  if (!name.starts_with(parameterPrefix) || completion == Completion::nothing)
+  if (completion == Completion::scale && name.starts_with(momentPrefix))
+    return std::string(name).append(scaleSuffix);
+  bool isMaster = completion == Completion::master || completion == Completion::low;
+  if (!isMaster || !name.starts_with(parameterPrefix))
     return {};
   std::string rest(masterPrefix);
   rest += name.substr(parameterPrefix.size());
@@ -81,7 +132,7 @@ Status checkStoredForms(const fbs::Plan &plan, VisitBudget &budget) {
   std::unordered_set<const fbs::StateTensor *> completed;
   for (uint32_t i = 0; i < sizeOf(plan.state()); ++i) {
     const fbs::StateTensor &tensor = *plan.state()->Get(i);
-    if (!isCompletion(tensor))
+    if (!isMaster(tensor))
       continue;
     std::string_view name = viewOf(tensor.name());
     std::string parameter(parameterPrefix);
@@ -95,7 +146,7 @@ Status checkStoredForms(const fbs::Plan &plan, VisitBudget &budget) {
     auto found = state.find(parameter);
     bool fits = found != state.end() && budget.take(sizeOf(tensor.shape())) &&
                 sameShape(tensor, *found->second) &&
-                completes(completion, typeOf(tensor), typeOf(*found->second)) &&
+                completes(completion, *briefOf(&tensor), *briefOf(found->second)) &&
                 tensor.saved() == found->second->saved();
     if (!fits || !completed.insert(found->second).second)
       return Status::damaged("plan refused: state " + quoted(name) +
@@ -106,11 +157,8 @@ Status checkStoredForms(const fbs::Plan &plan, VisitBudget &budget) {
 }
 
 StoredForm storedForm(const Plan &plan, const fbs::StateTensor &tensor) {
-  return formOf(viewOf(tensor.name()), typeOf(tensor),
-                [&](const std::string &rest) -> std::optional<DType> {
-                  const fbs::StateTensor *found = plan.state(rest);
-                  return found ? std::optional(typeOf(*found)) : std::nullopt;
-                });
+  return formOf(viewOf(tensor.name()), *briefOf(&tensor),
+                [&](const std::string &rest) { return briefOf(plan.state(rest)); });
 }
 
 StoredTensor<const uint8_t> storedTensor(const Session &session,
@@ -122,9 +170,13 @@ StoredTensor<uint8_t> storedTensor(Session &session, const fbs::StateTensor &ten
   return storedIn<uint8_t>(session, tensor);
 }
 
-bool isCompletion(const fbs::StateTensor &tensor) {
-  return tensor.role() == fbs::Role::master ||
-         viewOf(tensor.name()).starts_with(masterPrefix);
+bool isCompletion(const Plan &plan, const fbs::StateTensor &tensor) {
+  std::string_view name = viewOf(tensor.name());
+  if (isMaster(tensor) || !name.ends_with(scaleSuffix))
+    return isMaster(tensor);
+  name.remove_suffix(scaleSuffix.size());
+  const fbs::StateTensor *completed = plan.state(name);
+  return completed && storedForm(plan, *completed).completion == Completion::scale;
 }
 
 StateSource findSource(const Plan &plan, const fbs::StateTensor &tensor,
@@ -135,11 +187,8 @@ StateSource findSource(const Plan &plan, const fbs::StateTensor &tensor,
   source.entry = file.find(name);
   if (!source.entry)
     return source;
-  source.from = formOf(name, source.entry->dtype,
-                       [&](const std::string &rest) -> std::optional<DType> {
-                         const TensorEntry *found = file.find(rest);
-                         return found ? std::optional(found->dtype) : std::nullopt;
-                       });
+  source.from = formOf(name, *briefOf(source.entry),
+                       [&](const std::string &rest) { return briefOf(file.find(rest)); });
   if (source.from.completion != Completion::nothing)
     source.completion = file.find(completionName(name, source.from.completion));
   return source;
@@ -153,11 +202,17 @@ std::string mismatch(const StateSource &source) {
            std::string(dtypeName(type)) + expected;
   };
   DType type = typeOf(*source.tensor);
-  bool converts = hasForms(source.entry->dtype) && hasForms(type);
+  bool converts = source.from.converts() && source.to.converts();
   if (!sameShape(*source.entry, *source.tensor) ||
       (source.entry->dtype != type && !converts))
     return differs(*source.entry, type);
-  if (source.completion && !sameShape(*source.completion, *source.tensor))
+  if (source.from != source.to && !converts) // of one type: only codes can differ here
+    return quoted(source.entry->name) + " has codes " +
+           (source.completion ? "of blocks, the plan expects plain integers"
+                              : "without scales of whole blocks beside them");
+  bool isMaster = source.from.completion == Completion::low ||
+                  source.from.completion == Completion::master;
+  if (isMaster && !sameShape(*source.completion, *source.tensor))
     return differs(*source.completion, source.completion->dtype);
   return {};
 }
@@ -179,7 +234,8 @@ void ConversionNotes::add(const StateSource &source, uint64_t rounded) {
   bool isParameter = name.starts_with(parameterPrefix);
   // Only parameters have masters, or lack one.
   auto text = [&](StoredForm form) {
-    return isParameter ? formText(form) : std::string(dtypeName(form.dtype));
+    bool isNamed = isParameter || form.completion == Completion::scale;
+    return isNamed ? formText(form) : std::string(dtypeName(form.dtype));
   };
   std::string what = isParameter                ? "parameter"
                      : name.starts_with("opt/") ? "moment"

@@ -13,23 +13,24 @@
 
 namespace sluice {
 
-/// The name of what completes "param/NAME": "master/NAME/low" or "master/NAME". Empty for
-/// other tensors.
+/// The name of what completes "param/NAME": "master/NAME/low" or "master/NAME"; of what
+/// completes "opt/NAME/m": "opt/NAME/m/scale". Empty for other tensors.
 std::string completionName(std::string_view name, Completion completion);
 
 /// What completes a parameter has the parameter's shape, and a type that completes its
-/// type. The plan's state has been checked otherwise.
+/// type; moments in codes have scales of whole blocks. The plan's state has been checked
+/// otherwise.
 Status checkStoredForms(const fbs::Plan &plan, VisitBudget &budget);
 
 StoredForm storedForm(const Plan &plan, const fbs::StateTensor &tensor);
 
-/// A tensor of the session's state; its type has forms.
+/// A tensor of the session's state with what completes it.
 StoredTensor<const uint8_t> storedTensor(const Session &session,
                                          const fbs::StateTensor &tensor);
 StoredTensor<uint8_t> storedTensor(Session &session, const fbs::StateTensor &tensor);
 
 /// True for tensors of the plan that complete another one, with which they are handled.
-bool isCompletion(const fbs::StateTensor &tensor);
+bool isCompletion(const Plan &plan, const fbs::StateTensor &tensor);
 
 /// A tensor of the plan, and what a file has for it.
 struct StateSource {

@@ -1,5 +1,7 @@
 #include "runtime/StoredForm.h"
 
+#include "runtime/DynamicMap.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -63,9 +65,43 @@ bool isChanged(float before, float after) {
          !(std::isnan(before) && std::isnan(after));
 }
 
+void readBlocks(const StoredTensor<const uint8_t> &from, uint64_t first,
+                std::span<float> values) {
+  DynamicMap map(from.form.isPositive);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = map.decode(load<int8_t>(from.data, first + i)) *
+                load<float>(from.completion, (first + i) / from.form.block);
+}
+
+/// As the update writes them: the scale is the largest magnitude, and where that is so
+/// small that its inverse may not be finite all codes are 0.
+uint64_t writeBlocks(const StoredTensor<uint8_t> &to, uint64_t first,
+                     std::span<const float> values) {
+  constexpr float leastNormal = 0x1p-126f;
+  DynamicMap map(to.form.isPositive);
+  uint64_t changed = 0;
+  for (size_t begin = 0; begin < values.size(); begin += to.form.block) {
+    auto block =
+        values.subspan(begin, std::min<size_t>(to.form.block, values.size() - begin));
+    float largest = 0;
+    for (float value : block)
+      largest = std::max(largest, std::fabs(value));
+    float inverse = largest >= leastNormal ? 1 / largest : 0;
+    store(to.completion, (first + begin) / to.form.block, largest);
+    for (size_t i = 0; i < block.size(); ++i) {
+      int8_t code = map.encode(block[i] * inverse);
+      store(to.data, first + begin + i, code);
+      changed += isChanged(block[i], map.decode(code) * largest);
+    }
+  }
+  return changed;
+}
+
 } // namespace
 
 std::string formText(StoredForm form) {
+  if (form.completion == Completion::scale)
+    return "int8 in blocks of " + std::to_string(form.block);
   std::string text(dtypeName(form.dtype));
   if (form.dtype == DType::f32)
     return text;
@@ -75,13 +111,30 @@ std::string formText(StoredForm form) {
   case Completion::master:
     return text + " with an f32 master";
   case Completion::nothing:
+  case Completion::scale:
     break;
   }
   return text + " without a master";
 }
 
+uint64_t completionBytes(StoredForm form, uint64_t count) {
+  switch (form.completion) {
+  case Completion::nothing:
+    break;
+  case Completion::low:
+    return count * sizeof(uint16_t);
+  case Completion::master:
+    return count * sizeof(float);
+  case Completion::scale:
+    return (count + form.block - 1) / form.block * sizeof(float);
+  }
+  return 0;
+}
+
 void readExact(const StoredTensor<const uint8_t> &from, uint64_t first,
                std::span<float> values) {
+  if (from.form.completion == Completion::scale)
+    return readBlocks(from, first, values);
   bool isHere = from.form.dtype == DType::f32;
   if (isHere || from.form.completion == Completion::master) {
     const uint8_t *exact = isHere ? from.data : from.completion;
@@ -101,6 +154,8 @@ uint64_t writeExact(const StoredTensor<uint8_t> &to, uint64_t first,
                     std::span<const float> values) {
   if (values.empty())
     return 0;
+  if (to.form.completion == Completion::scale)
+    return writeBlocks(to, first, values);
   bool isHere = to.form.dtype == DType::f32;
   if (isHere || to.form.completion == Completion::master)
     std::memcpy((isHere ? to.data : to.completion) + first * sizeof(float), values.data(),
@@ -124,17 +179,18 @@ uint64_t writeExact(const StoredTensor<uint8_t> &to, uint64_t first,
 uint64_t convertStored(const StoredTensor<const uint8_t> &from,
                        const StoredTensor<uint8_t> &to) {
   if (from.form == to.form) {
-    size_t completion = completionSize(from.form.completion);
+    uint64_t completion = completionBytes(from.form, from.count);
     if (from.count > 0)
       std::memcpy(to.data, from.data, from.count * dtypeSize(from.form.dtype));
-    if (from.count > 0 && completion > 0)
-      std::memcpy(to.completion, from.completion, from.count * completion);
+    if (completion > 0)
+      std::memcpy(to.completion, from.completion, completion);
     return 0;
   }
-  std::array<float, 2048> part; // a multiple of the blocks that forms with scales have
-  uint64_t changed = 0;
-  for (uint64_t first = 0; first < from.count; first += part.size()) {
-    size_t size = std::min<uint64_t>(part.size(), from.count - first);
+  std::array<float, maxStoredBlock> part;
+  uint64_t block = std::max<uint64_t>(to.form.block, 1);
+  uint64_t whole = part.size() / block * block, changed = 0;
+  for (uint64_t first = 0; first < from.count; first += whole) {
+    size_t size = std::min(whole, from.count - first);
     readExact(from, first, {part.data(), size});
     changed += writeExact(to, first, {part.data(), size});
   }

@@ -10,16 +10,30 @@
 
 namespace sluice {
 
+/// Types whose values convert to and from f32 by themselves.
+constexpr bool hasForms(DType type) {
+  return type == DType::f32 || type == DType::bf16 || type == DType::f16;
+}
+
+/// Elements of the largest block.
+constexpr uint64_t maxStoredBlock = 2048;
+
 /// What a tensor has beside it.
 enum class Completion : uint8_t {
   nothing,
   low,    // i16: the bits of the f32 are (bits of the bf16 << 16) + low
   master, // the f32 itself, of which the tensor is the nearest value
+  scale,  // f32 per block: the tensor has codes (i8) of the dynamic map, of parts of it
 };
 
 struct StoredForm {
   DType dtype = DType::f32;
   Completion completion = Completion::nothing;
+  uint64_t block = 0;      // with a scale: elements of a block, in row-major order
+  bool isPositive = false; // with a scale: the map without signs
+
+  /// Whether its values convert to and from f32. All others are only copied.
+  bool converts() const { return hasForms(dtype) || completion == Completion::scale; }
 
   /// Whether the f32 of the last update can be had.
   bool isExact() const {
@@ -28,18 +42,12 @@ struct StoredForm {
   friend bool operator==(const StoredForm &, const StoredForm &) = default;
 };
 
-/// The types a form may have; all others are only copied.
-constexpr bool hasForms(DType type) {
-  return type == DType::f32 || type == DType::bf16 || type == DType::f16;
-}
-
-/// "f32", "bf16 with a split master", "bf16 with an f32 master", "bf16 without a master".
+/// "f32", "bf16 with a split master", "bf16 with an f32 master", "bf16 without a master",
+/// "int8 in blocks of 256".
 std::string formText(StoredForm form);
 
-/// Bytes of what completes one element.
-constexpr size_t completionSize(Completion completion) {
-  return completion == Completion::low ? 2 : completion == Completion::master ? 4 : 0;
-}
+/// Bytes of what completes `count` elements.
+uint64_t completionBytes(StoredForm form, uint64_t count);
 
 /// The bytes of `count` elements, unaligned in general.
 template <class Byte> struct StoredTensor {
@@ -48,7 +56,8 @@ template <class Byte> struct StoredTensor {
   Byte *data = nullptr, *completion = nullptr;
 };
 
-/// The f32 values from element `first` on, bit for bit where the form is exact.
+/// The f32 values from element `first` on, bit for bit where the form is exact. Of a form
+/// with blocks whole ones are read and written.
 void readExact(const StoredTensor<const uint8_t> &from, uint64_t first,
                std::span<float> values);
 

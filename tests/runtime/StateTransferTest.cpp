@@ -199,6 +199,66 @@ TEST(StateTransfer, ConvertsMoments) {
   EXPECT_EQ(std::bit_cast<uint32_t>(read[2]), 0x3f800000u);
 }
 
+/// The moments of a matrix as codes, with `blocks` scales; as f32 where there are none.
+static TestPlan codePlan(int64_t blocks) {
+  TestPlan p = scalarPlan(1, 1, 1);
+  for (const char *name : {"opt/a/m", "opt/a/v"}) {
+    p.state(name, blocks ? DType::i8 : DType::f32, {8, 16}, fbs::Role::moment);
+    if (blocks)
+      p.state(std::string(name) + "/scale", DType::f32, {blocks}, fbs::Role::moment);
+  }
+  return p;
+}
+
+TEST(StateTransfer, ConvertsMomentsOfEightBits) {
+  std::vector<float> values(128), read(128);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = 0.01f * static_cast<float>(i % 50) - 0.2f;
+  TemporaryFolder folder, back;
+  auto wide = makeSession(codePlan(0).read());
+  ASSERT_TRUE(wide->writeState("opt/a/m", values.data(), 512).ok());
+  for (float &value : values)
+    value = std::fabs(value);
+  ASSERT_TRUE(wide->writeState("opt/a/v", values.data(), 512).ok());
+  saved(*wide, folder.path);
+  auto codes = makeSession(codePlan(4).read());
+  std::vector<std::string> notes = load(*codes, folder.path);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_TRUE(contains(notes[0], "2 moments stored as f32 became int8 in blocks of 32"))
+      << notes[0];
+  saved(*codes, back.path);
+  load(*wide, back.path);
+  ASSERT_TRUE(wide->readState("opt/a/v", read.data(), 512).ok());
+  for (size_t i = 0; i < values.size(); ++i) // a map without signs: half the error
+    EXPECT_NEAR(read[i], values[i], 0.3f * 0.9f / 256 + 1e-6f);
+  ASSERT_TRUE(wide->readState("opt/a/m", read.data(), 512).ok());
+  EXPECT_NEAR(read[0], -0.2f, 0.3f * 0.9f / 128);
+
+  auto same = makeSession(codePlan(4).read()), other = makeSession(codePlan(2).read());
+  EXPECT_TRUE(load(*same, back.path).empty());
+  EXPECT_EQ(allState(*same), allState(*codes));
+  notes = load(*other, back.path);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_TRUE(contains(notes[0], "int8 in blocks of 32 became int8 in blocks of 64"));
+}
+
+TEST(StateTransfer, CodesWithoutScalesAreRefused) {
+  TemporaryFolder folder;
+  TestPlan p = scalarPlan(1, 1, 1);
+  for (const char *name : {"opt/a/m", "opt/a/v"})
+    p.state(name, DType::i8, {8, 16}, fbs::Role::moment);
+  saved(*makeSession(p.read()), folder.path);
+  for (int64_t blocks : {0, 4}) {
+    auto session = makeSession(codePlan(blocks).read());
+    auto info = loadCheckpoint(*session, folder.path);
+    ASSERT_FALSE(info.ok());
+    EXPECT_TRUE(contains(info.status().message,
+                         blocks ? "'opt/a/m' has codes without scales of whole blocks"
+                                : "'opt/a/m' is i8[8, 16], the plan expects f32[8, 16]"))
+        << info.status().message;
+  }
+}
+
 TEST(StateTransfer, NamesThreeAndCountsTheRest) {
   TestPlan from = scalarPlan(1, 1, 1), to = scalarPlan(1, 1, 1);
   for (const char *name : {"a", "b", "c", "d", "e"}) {

@@ -1,10 +1,13 @@
 #include "runtime/StoredForm.h"
 
+#include "runtime/DynamicMap.h"
+
 #include <bit>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
 #include <random>
+#include <set>
 #include <vector>
 
 namespace sluice::test {
@@ -14,7 +17,9 @@ constexpr StoredForm f32Form = {DType::f32, Completion::nothing},
                      bf16Master = {DType::bf16, Completion::master},
                      f16Master = {DType::f16, Completion::master},
                      bf16Alone = {DType::bf16, Completion::nothing},
-                     f16Alone = {DType::f16, Completion::nothing};
+                     f16Alone = {DType::f16, Completion::nothing},
+                     signedCodes = {DType::i8, Completion::scale, 40, false},
+                     positiveCodes = {DType::i8, Completion::scale, 250, true};
 
 namespace {
 
@@ -26,7 +31,7 @@ struct Stored {
 
   Stored(StoredForm form, uint64_t count)
       : form(form), count(count), data(1 + count * dtypeSize(form.dtype)),
-        completion(1 + count * completionSize(form.completion)) {}
+        completion(1 + completionBytes(form, count)) {}
   Stored(StoredForm form, const std::vector<float> &values)
       : Stored(form, values.size()) {
     rounded = writeExact(target(), 0, values);
@@ -157,6 +162,83 @@ TEST(StoredForm, ReadsAndWritesAPart) {
     writeExact(stored.target(), 1, changed);
     EXPECT_EQ(stored.values(), (std::vector<float>{1, 7, 8, 4, 5}));
   }
+}
+
+TEST(DynamicMap, EveryCodeIsThatOfItsValue) {
+  for (bool isPositive : {false, true}) {
+    DynamicMap map(isPositive);
+    std::set<float> values;
+    for (int code = -128; code < 128; ++code) {
+      float value = map.decode(static_cast<int8_t>(code));
+      EXPECT_EQ(map.encode(value), code) << "positive " << isPositive;
+      EXPECT_TRUE(value >= (isPositive ? 0.0f : -1.0f) && value <= 1.0f);
+      values.insert(value);
+    }
+    EXPECT_EQ(values.size(), 256u);
+    EXPECT_EQ(map.decode(isPositive ? -1 : -128), 1.0f);
+    EXPECT_EQ(map.decode(0), 0.0f);
+  }
+  // Middles of the parts: of 64 (128) in the decade up to 1, of 1 (2) in that up to 1e-6.
+  EXPECT_FLOAT_EQ(DynamicMap(false).decode(127), 0.1f + 0.9f * 63.5f / 64);
+  EXPECT_FLOAT_EQ(DynamicMap(true).decode(-2), 0.1f + 0.9f * 127.5f / 128);
+  EXPECT_FLOAT_EQ(DynamicMap(false).decode(1), 5.5e-7f);
+  EXPECT_FLOAT_EQ(DynamicMap(true).decode(1), 3.25e-7f);
+  EXPECT_EQ(DynamicMap(false).encode(-1), -127);
+  EXPECT_EQ(DynamicMap(false).encode(std::nanf("")), 0);
+}
+
+TEST(DynamicMap, TakesTheNearestValue) {
+  std::mt19937 random(3);
+  std::uniform_real_distribution<float> decade(-8, 0);
+  for (bool isPositive : {false, true}) {
+    DynamicMap map(isPositive);
+    for (int i = 0; i < 2000; ++i) {
+      float x = std::pow(10.0f, decade(random));
+      float error = std::fabs(map.decode(map.encode(x)) - x);
+      for (int code = -128; code < 128; ++code)
+        ASSERT_LE(error, std::fabs(map.decode(static_cast<int8_t>(code)) - x) + 1e-9f);
+    }
+  }
+}
+
+TEST(StoredForm, BlocksHaveScalesOfTheirOwn) {
+  std::mt19937 random(11);
+  std::uniform_real_distribution<float> unit(0, 1);
+  for (StoredForm form : {signedCodes, positiveCodes}) {
+    std::vector<float> values;
+    for (uint64_t i = 0; i < 20 * form.block; ++i)
+      values.push_back(
+          std::ldexp(unit(random), static_cast<int>(i / form.block) * 7 - 70) *
+          (form.isPositive || random() % 2 ? 1 : -1));
+    Stored wide(f32Form, values), codes(form, values.size()), again(form, values.size());
+    EXPECT_GT(convertStored(wide.source(), codes.target()), 0u); // in parts of the blocks
+    Stored direct(form, values);
+    EXPECT_EQ(codes.data, direct.data);
+    EXPECT_EQ(codes.completion, direct.completion);
+    std::vector<float> read = codes.values();
+    for (uint64_t block = 0; block < 20; ++block) {
+      float largest = 0;
+      for (uint64_t i = block * form.block; i < (block + 1) * form.block; ++i)
+        largest = std::max(largest, std::fabs(values[i]));
+      for (uint64_t i = block * form.block; i < (block + 1) * form.block; ++i)
+        ASSERT_LE(std::fabs(read[i] - values[i]), largest * 0.011f);
+    }
+    // Codes of decoded values are themselves, unless the largest was negative: -1 has
+    // none.
+    Stored decoded(f32Form, read);
+    convertStored(decoded.source(), again.target());
+    if (form.isPositive) {
+      EXPECT_EQ(again.data, codes.data);
+    }
+  }
+}
+
+TEST(StoredForm, BlocksOfZerosAndOfTheSmallestValuesAreZeros) {
+  std::vector<float> values(120, 0.0f);
+  values[45] = of(0x00000007);
+  Stored codes(signedCodes, values);
+  EXPECT_EQ(codes.values(), std::vector<float>(120, 0.0f));
+  EXPECT_EQ(codes.rounded, 1u);
 }
 
 TEST(StoredForm, OfNoElementsTouchesNothing) {
