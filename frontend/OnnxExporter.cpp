@@ -2,6 +2,8 @@
 #include "frontend/onnx/Limits.h"
 #include "frontend/onnx/ModelFile.h"
 
+#include "llvm/ADT/APFloat.h"
+
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
@@ -57,6 +59,29 @@ void clearData(TensorProto &tensor) {
   tensor.clear_data_location();
 }
 
+/// The 16-bit type of a tensor; null for others.
+const llvm::fltSemantics *narrowType(const TensorProto &tensor) {
+  if (tensor.data_type() == TensorProto::FLOAT16)
+    return &llvm::APFloat::IEEEhalf();
+  if (tensor.data_type() == TensorProto::BFLOAT16)
+    return &llvm::APFloat::BFloat();
+  return nullptr;
+}
+
+std::string roundTo(const llvm::fltSemantics &narrow, const TensorBytes &values) {
+  std::string result;
+  for (size_t at = 0; at + sizeof(float) <= values.size; at += sizeof(float)) {
+    float value;
+    std::memcpy(&value, values.data + at, sizeof value);
+    llvm::APFloat number(value);
+    bool loses = false;
+    number.convert(narrow, llvm::APFloat::rmNearestTiesToEven, &loses);
+    uint16_t bits = static_cast<uint16_t>(number.bitcastToAPInt().getZExtValue());
+    result.append(reinterpret_cast<const char *>(&bits), sizeof bits);
+  }
+  return result;
+}
+
 class Exporter {
 public:
   Exporter(ModelFile &file, const std::map<std::string, TensorBytes> &weights)
@@ -106,6 +131,15 @@ private:
   }
 
   void store(TensorProto &tensor, const TensorBytes &bytes) {
+    std::string rounded;
+    if (const llvm::fltSemantics *narrow = narrowType(tensor); narrow && bytes.isF32) {
+      rounded = roundTo(*narrow, bytes);
+      return storeBytes(tensor, {rounded.data(), rounded.size()});
+    }
+    storeBytes(tensor, bytes);
+  }
+
+  void storeBytes(TensorProto &tensor, const TensorBytes &bytes) {
     int64_t expected = tensorBytes(tensor);
     int64_t copies = tensor.dims_size() > 0 ? tensor.dims(0) : 1;
     bool isSlice = copies > 1 && expected == copies * static_cast<int64_t>(bytes.size);

@@ -8,10 +8,12 @@
 
 namespace sluice {
 
-/// Little-endian elements in row-major order, of the type the model has.
+/// Little-endian elements in row-major order, of the type the model has, or f32, which
+/// are rounded to the nearest where the model has fewer bits.
 struct TensorBytes {
   const char *data = nullptr;
   size_t size = 0;
+  bool isF32 = false;
 };
 
 /// Copies the model at `modelPath` to `outPath` with the given initializers replaced

@@ -3,9 +3,11 @@
 #include "tests/frontend/ModelBuilder.h"
 #include "tests/frontend/ModelRunner.h"
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <tuple>
 
 namespace sluice::test {
 
@@ -32,6 +34,32 @@ TEST(Exporter, ReplacesInitializers) {
   std::string in = linear().save("in.onnx"), out = scratchFolder() + "/out.onnx";
   ASSERT_EQ(exportOnnx(in, {{"w", newBytes}}, out), std::nullopt);
   EXPECT_EQ(outputOf(out), (std::vector<double>{31, 42}));
+}
+
+TEST(Exporter, RoundsF32ToAModelOf16Bits) {
+  for (auto [type, one, rounded] :
+       {std::tuple(onnx::TensorProto::FLOAT16, 0x3c00, 0x2e66),
+        std::tuple(onnx::TensorProto::BFLOAT16, 0x3f80, 0x3dcd)}) {
+    ModelBuilder b = linear();
+    auto *tensor = b.model.mutable_graph()->mutable_initializer(0);
+    tensor->set_data_type(type);
+    tensor->set_raw_data(std::string(8, '\0'));
+    std::string in = b.save("in.onnx"), out = scratchFolder() + "/out.onnx";
+    const float values[] = {1, 0.1f, -1, -0.1f};
+    TensorBytes bytes{reinterpret_cast<const char *>(values), sizeof values, true};
+    ASSERT_EQ(exportOnnx(in, {{"w", bytes}}, out), std::nullopt);
+    onnx::ModelProto model;
+    std::ifstream stream(out, std::ios::binary);
+    ASSERT_TRUE(model.ParseFromIstream(&stream));
+    const std::string &data = model.graph().initializer(0).raw_data();
+    ASSERT_EQ(data.size(), 8u);
+    uint16_t words[4];
+    std::memcpy(words, data.data(), 8);
+    EXPECT_EQ(words[0], one);
+    EXPECT_EQ(words[1], rounded);
+    EXPECT_EQ(words[2], one | 0x8000);
+    EXPECT_EQ(words[3], rounded | 0x8000);
+  }
 }
 
 TEST(Exporter, MovesExternalDataInside) {

@@ -5,7 +5,11 @@
 #include "runtime/Adapters.h"
 #include "runtime/Checkpoint.h"
 #include "runtime/Safetensors.h"
+#include "runtime/StateTransfer.h"
 #include "tools/sluice/RunOptions.h"
+
+#include <algorithm>
+#include <deque>
 
 namespace sluice::cli {
 namespace {
@@ -18,8 +22,15 @@ struct ExportArguments {
 constexpr std::string_view kPrefix = "param/";
 
 /// Parameters and buffers of the session under the model's own names.
-std::vector<TensorToWrite> weightsOf(const Session &session) {
-  std::vector<TensorToWrite> weights;
+struct Weights {
+  std::vector<TensorToWrite> tensors;
+  std::deque<std::vector<float>> exact; // values of those stored otherwise
+  std::vector<std::string> narrow;      // stored in 16 bits without a master
+};
+
+/// The exact f32 where a master keeps it. With `widen` all 16-bit values become f32.
+Weights weightsOf(const Session &session, bool widen) {
+  Weights weights;
   const fbs::Plan &raw = session.plan().raw();
   for (uint32_t i = 0; i < sizeOf(raw.state()); ++i) {
     const fbs::StateTensor &tensor = *raw.state()->Get(i);
@@ -33,9 +44,43 @@ std::vector<TensorToWrite> weightsOf(const Session &session) {
       weight.shape.assign(tensor.shape()->begin(), tensor.shape()->end());
     weight.data = session.state(name).data();
     weight.bytes = tensor.size();
-    weights.push_back(std::move(weight));
+    if (weight.dtype == DType::bf16 || weight.dtype == DType::f16) {
+      auto stored = storedTensor(session, tensor);
+      if (!stored.form.isExact())
+        weights.narrow.push_back(weight.name);
+      if (stored.form.isExact() || widen) {
+        std::vector<float> &values = weights.exact.emplace_back(stored.count);
+        readExact(stored, 0, values);
+        weight.dtype = DType::f32;
+        weight.data = values.data();
+        weight.bytes = values.size() * sizeof(float);
+      }
+    }
+    weights.tensors.push_back(std::move(weight));
   }
   return weights;
+}
+
+/// What the file holds of parameters without a master.
+void sayNarrow(Weights &weights, bool widened, Console &console) {
+  std::erase_if(weights.narrow, [&](const std::string &name) {
+    return std::none_of(
+        weights.tensors.begin(), weights.tensors.end(), [&](const TensorToWrite &weight) {
+          return weight.name == name && (widened || weight.dtype != DType::f32);
+        });
+  });
+  console.result["without_master"] = weights.narrow;
+  if (weights.narrow.empty())
+    return;
+  size_t shown = std::min<size_t>(weights.narrow.size(), 3);
+  std::string line = "note: " + std::to_string(weights.narrow.size()) +
+                     " tensors are stored in 16 bits without a master, and are written " +
+                     (widened ? "widened" : "as they are") + ":";
+  for (size_t i = 0; i < shown; ++i)
+    line += (i ? ", '" : " '") + weights.narrow[i] + "'";
+  if (shown < weights.narrow.size())
+    line += " and " + std::to_string(weights.narrow.size() - shown) + " more";
+  console.message(line);
 }
 
 /// Weights with their adapters added in, which are then left out; `merged` holds the
@@ -48,8 +93,11 @@ void mergeInto(std::vector<TensorToWrite> &weights,
       return weight.name == bare(adapter.a) || weight.name == bare(adapter.b);
     });
     for (TensorToWrite &weight : weights)
-      if (weight.name == bare(adapter.base))
+      if (weight.name == bare(adapter.base)) {
+        weight.dtype = DType::f32;
         weight.data = adapter.values.data();
+        weight.bytes = adapter.values.size() * sizeof(float);
+      }
   }
 }
 
@@ -104,7 +152,8 @@ int runExport(const ExportArguments &arguments, Console &console) {
   const fbs::Plan &raw = (*session)->plan().raw();
   if (arguments.noMerge && sizeOf(raw.adapters()) == 0)
     return console.fail(Status::usage("--no-merge: the plan has no adapters ('lora')"));
-  std::vector<TensorToWrite> weights = weightsOf(**session);
+  Weights all = weightsOf(**session, onnx);
+  std::vector<TensorToWrite> &weights = all.tensors;
   std::vector<MergedWeight> merged;
   Metadata metadata;
   if (arguments.noMerge) {
@@ -114,10 +163,12 @@ int runExport(const ExportArguments &arguments, Console &console) {
     merged = mergeAdapters(**session);
     mergeInto(weights, merged);
   }
+  sayNarrow(all, onnx, console);
   if (onnx) {
     std::map<std::string, TensorBytes> byName;
     for (const TensorToWrite &weight : weights)
-      byName[weight.name] = {static_cast<const char *>(weight.data), weight.bytes};
+      byName[weight.name] = {static_cast<const char *>(weight.data), weight.bytes,
+                             weight.dtype == DType::f32};
     if (auto problem = exportOnnx(arguments.model, byName, arguments.out))
       return console.fail(Status::refused(*problem));
   } else if (Status status = writeSafetensors(arguments.out, weights, metadata);
