@@ -62,6 +62,16 @@ Nest loopsOf(graph::ContractOp op, const ContractStrides &strides) {
 
 } // namespace
 
+std::optional<int64_t> formatOf(Type element) {
+  if (element.isF32())
+    return format::kF32;
+  if (element.isBF16())
+    return format::kBf16;
+  if (element.isF16())
+    return format::kF16;
+  return std::nullopt;
+}
+
 SmallVector<int64_t> rowMajorStrides(ArrayRef<int64_t> shape) {
   SmallVector<int64_t> strides(shape.size());
   int64_t stride = 1;
@@ -128,6 +138,11 @@ std::optional<GemmParams> contractAsGemm(graph::ContractOp op,
     params.batch1 = inner.size, params.aBatch1 = inner.a;
     params.bBatch1 = inner.b, params.cBatch1 = inner.c;
   }
+  auto formatOfValue = [](Value value) {
+    return formatOf(graph::tensorType(value).getElementType()).value_or(format::kF32);
+  };
+  params.aType = formatOfValue(op.getLhs()), params.bType = formatOfValue(op.getRhs());
+  params.cType = formatOfValue(op.getY());
   return params;
 }
 

@@ -15,9 +15,13 @@ struct ContractStrides {
   static ContractStrides contiguous(graph::ContractOp op);
 };
 
-/// Parameters (sizes and strides; units are left to planGemm) of `op`, or nothing when
-/// its dimensions do not collapse that far. The last dimension of N must have stride 1 in
-/// the result.
+/// How the kernels call an element type (kernels/Formats.h); nothing for those they do
+/// not multiply.
+std::optional<int64_t> formatOf(mlir::Type element);
+
+/// Parameters (sizes, strides and formats; units are left to planGemm) of `op`, or
+/// nothing when its dimensions do not collapse that far. The last dimension of N must
+/// have stride 1 in the result.
 std::optional<GemmParams> contractAsGemm(graph::ContractOp op,
                                          const ContractStrides &strides);
 /// The same on contiguous tensors.

@@ -111,8 +111,23 @@ LogicalResult expectF32(Operation *op, Value value) {
          << "' has no kernel yet; use f32";
 }
 
+FailureOr<SmallVector<int64_t, 4>> formatsOf(Operation *op) {
+  SmallVector<int64_t, 4> formats;
+  for (ValueRange values : {ValueRange(op->getOperands()), ValueRange(op->getResults())})
+    for (Value value : values) {
+      Type element = graph::tensorType(value).getElementType();
+      std::optional<int64_t> format = formatOf(element);
+      if (!format)
+        return op->emitError("element type ") << element << " of '" << op->getName()
+                                              << "' has no kernel yet; use f32, bf16 or "
+                                                 "f16";
+      formats.push_back(*format);
+    }
+  return formats;
+}
+
 LogicalResult lowerContract(graph::ContractOp op, ProgramBuilder &builder) {
-  if (failed(expectF32(op, op.getLhs())) || failed(expectF32(op, op.getRhs())))
+  if (failed(formatsOf(op)))
     return failure();
   if (graph::tensorType(op.getY()).getNumElements() == 0) {
     builder.destination(op.getY());

@@ -34,10 +34,10 @@ void fillZeros(Operation *op, ProgramBuilder &builder) {
             FloatAttr::get(type.getElementType(), 0.0), builder);
 }
 
-/// Packs the weights and returns the packed buffer.
-Value packWeights(Operation *op, Value w, const ConvGeometry &g, bool grad,
-                  ProgramBuilder &builder) {
-  ConvPackParams pack{g};
+/// Packs the weights, stored as `format`, and returns the packed buffer.
+Value packWeights(Operation *op, Value w, const ConvGeometry &g, int64_t format,
+                  bool grad, ProgramBuilder &builder) {
+  ConvPackParams pack{g, format};
   Value packed = builder.buffer("packed", "workspace", convPackedBytes(pack, grad));
   StringRef name = grad ? "conv_pack_w_grad_f32" : "conv_pack_w_f32";
   builder.launch(op, {"pack", convPackUnits(pack, grad), 1, 0},
@@ -50,21 +50,18 @@ Value packWeights(Operation *op, Value w, const ConvGeometry &g, bool grad,
   return packed;
 }
 
-void lowerDepthwise(Operation *op, StringRef kernel, const ConvGeometry &g, int64_t units,
-                    double flops, ProgramBuilder &builder) {
+/// `Params`: a geometry and the formats of both operands and the result.
+template <typename Params>
+void lowerDepthwise(Operation *op, StringRef kernel, const Params &params, int64_t units,
+                    double flops, int64_t workerBytes, ProgramBuilder &builder) {
   StageSpec stage{
       builder.symbols.builtin(kernel),
       {builder.bufferOf(op->getOperand(0)), builder.bufferOf(op->getOperand(1))},
       {builder.destination(op->getResult(0))},
-      0,
-      packParams(DepthwiseParams{g}),
+      workerBytes,
+      packParams(params),
       {}};
   builder.launch(op, {op->getName().stripDialect().str(), units, 1, flops}, stage);
-}
-
-LogicalResult expectOperandsF32(Operation *op) {
-  return success(succeeded(expectF32(op, op->getOperand(0))) &&
-                 succeeded(expectF32(op, op->getOperand(1))));
 }
 
 } // namespace
@@ -83,17 +80,21 @@ std::optional<ConvGeometry> convGeometry(Operation *op) {
 }
 
 LogicalResult lowerConv(graph::ConvOp op, ProgramBuilder &builder) {
-  if (failed(expectOperandsF32(op)))
+  auto formats = formatsOf(op);
+  if (failed(formats))
     return failure();
+  int64_t source = (*formats)[0], weights = (*formats)[1], result = (*formats)[2];
   if (isEmpty(op.getY()) || isEmpty(op.getX()) || isEmpty(op.getW()))
     return fillZeros(op, builder), success();
   ConvGeometry g = *convGeometry(op);
   if (isDepthwise(g)) {
-    lowerDepthwise(op, "depthwise_forward_f32", g, g.n * g.m, op.flops(), builder);
+    DepthwiseParams params{g, source, weights, result};
+    lowerDepthwise(op, "depthwise_forward_f32", params, g.n * g.m, op.flops(),
+                   /*workerBytes=*/0, builder);
     return success();
   }
-  Value packed = packWeights(op, op.getW(), g, /*grad=*/false, builder);
-  ConvParams params{g, convForwardUnitChannels(g, /*wholeImages=*/false)};
+  Value packed = packWeights(op, op.getW(), g, weights, /*grad=*/false, builder);
+  ConvParams params{g, convForwardUnitChannels(g, /*wholeImages=*/false), source, result};
   builder.launch(op, {"conv", convForwardUnits(params), 1, op.flops()},
                  {builder.symbols.builtin("conv_forward_f32"),
                   {builder.bufferOf(op.getX()), packed},
@@ -105,17 +106,22 @@ LogicalResult lowerConv(graph::ConvOp op, ProgramBuilder &builder) {
 }
 
 LogicalResult lowerConvInputGrad(graph::ConvInputGradOp op, ProgramBuilder &builder) {
-  if (failed(expectOperandsF32(op)))
+  auto formats = formatsOf(op);
+  if (failed(formats))
     return failure();
+  int64_t source = (*formats)[0], weights = (*formats)[1], result = (*formats)[2];
   if (isEmpty(op.getY()) || isEmpty(op.getDy()) || isEmpty(op.getW()))
     return fillZeros(op, builder), success();
   ConvGeometry g = *convGeometry(op);
   if (isDepthwise(g)) {
-    lowerDepthwise(op, "depthwise_input_grad_f32", g, g.n * g.c, op.flops(), builder);
+    DepthwiseParams params{g, source, weights, result};
+    lowerDepthwise(op, "depthwise_input_grad_f32", params, g.n * g.c, op.flops(),
+                   depthwiseWorkerBytes(params, /*inputGrad=*/true), builder);
     return success();
   }
-  Value packed = packWeights(op, op.getW(), g, /*grad=*/true, builder);
-  ConvParams params{g, convInputGradUnitChannels(g, /*wholeImages=*/false)};
+  Value packed = packWeights(op, op.getW(), g, weights, /*grad=*/true, builder);
+  ConvParams params{g, convInputGradUnitChannels(g, /*wholeImages=*/false), source,
+                    result};
   builder.launch(op, {"conv_input_grad", convInputGradUnits(params), 1, op.flops()},
                  {builder.symbols.builtin("conv_input_grad_f32"),
                   {builder.bufferOf(op.getDy()), packed},
@@ -127,20 +133,26 @@ LogicalResult lowerConvInputGrad(graph::ConvInputGradOp op, ProgramBuilder &buil
 }
 
 LogicalResult lowerConvWeightGrad(graph::ConvWeightGradOp op, ProgramBuilder &builder) {
-  if (failed(expectOperandsF32(op)))
+  auto formats = formatsOf(op);
+  if (failed(formats))
     return failure();
+  int64_t xFormat = (*formats)[0], dyFormat = (*formats)[1], dwFormat = (*formats)[2];
   if (isEmpty(op.getY()) || isEmpty(op.getDy()) || isEmpty(op.getX()))
     return fillZeros(op, builder), success();
   ConvGeometry g = *convGeometry(op);
   if (isDepthwise(g)) {
-    lowerDepthwise(op, "depthwise_weight_grad_f32", g, g.m, op.flops(), builder);
+    DepthwiseWeightGradParams params{g, xFormat, dyFormat, dwFormat};
+    lowerDepthwise(op, "depthwise_weight_grad_f32", params, g.m, op.flops(),
+                   /*workerBytes=*/0, builder);
     return success();
   }
   ConvWeightGradParams params = planConvWeightGrad(g);
+  params.xType = xFormat, params.dyType = dyFormat;
   Value result = builder.destination(op.getY());
-  Value partial = params.slices == 1
-                      ? result
-                      : builder.buffer("partial", "workspace", convPartialBytes(params));
+  // Sums are f32: only the last addition rounds them.
+  bool direct = params.slices == 1 && dwFormat == format::kF32;
+  Value partial =
+      direct ? result : builder.buffer("partial", "workspace", convPartialBytes(params));
   builder.launch(op, {"conv_weight_grad", convWeightGradUnits(params), 1, op.flops()},
                  {builder.symbols.builtin("conv_weight_grad_f32"),
                   {builder.bufferOf(op.getX()), builder.bufferOf(op.getDy())},
@@ -148,11 +160,11 @@ LogicalResult lowerConvWeightGrad(graph::ConvWeightGradOp op, ProgramBuilder &bu
                   convWeightGradWorkerBytes(params),
                   packParams(params),
                   {}});
-  if (params.slices == 1)
+  if (direct)
     return success();
   int64_t cols = graph::tensorType(op.getY()).getNumElements() / g.m;
-  SumSlicesParams sum{g.m,  cols, params.slices,
-                      cols, 0,    std::max<int64_t>(1, (g.m + 7) / 8)};
+  SumSlicesParams sum{
+      g.m, cols, params.slices, cols, 0, std::max<int64_t>(1, (g.m + 7) / 8), dwFormat};
   builder.launch(op, {"sum slices", sumSlicesUnits(sum), 1, 0},
                  {builder.symbols.builtin("sum_slices_f32"),
                   {partial},

@@ -25,14 +25,19 @@ template <typename Op> PoolParams paramsOf(Op op, Value x, Value y) {
 }
 
 template <typename Op>
-LogicalResult lowerPool(Op op, const PoolParams &params, StringRef kernel,
+LogicalResult lowerPool(Op op, PoolParams params, StringRef kernel, bool grad,
                         ProgramBuilder &builder) {
+  auto formats = formatsOf(op);
+  if (failed(formats))
+    return failure();
+  params.sourceType = formats->front(), params.resultType = formats->back();
+  if (formats->size() == 3)
+    params.dyType = (*formats)[1];
   StageSpec stage;
-  for (Value operand : op->getOperands()) {
-    if (failed(expectF32(op, operand)))
-      return failure();
+  for (Value operand : op->getOperands())
     stage.ins.push_back(builder.bufferOf(operand));
-  }
+  if (grad)
+    stage.scratchBytes = poolGradWorkerBytes(params);
   stage.kernel = builder.symbols.builtin(kernel);
   stage.outs = {builder.destination(op.getY())};
   stage.params = packParams(params);
@@ -47,23 +52,25 @@ LogicalResult lowerPool(Op op, const PoolParams &params, StringRef kernel,
 } // namespace
 
 LogicalResult lowerMaxPool(graph::MaxPoolOp op, ProgramBuilder &builder) {
-  return lowerPool(op, paramsOf(op, op.getX(), op.getY()), "max_pool_f32", builder);
+  return lowerPool(op, paramsOf(op, op.getX(), op.getY()), "max_pool_f32",
+                   /*grad=*/false, builder);
 }
 
 LogicalResult lowerMaxPoolGrad(graph::MaxPoolGradOp op, ProgramBuilder &builder) {
-  return lowerPool(op, paramsOf(op, op.getX(), op.getDy()), "max_pool_grad_f32", builder);
+  return lowerPool(op, paramsOf(op, op.getX(), op.getDy()), "max_pool_grad_f32",
+                   /*grad=*/true, builder);
 }
 
 LogicalResult lowerAvgPool(graph::AvgPoolOp op, ProgramBuilder &builder) {
   PoolParams params = paramsOf(op, op.getX(), op.getY());
   params.countIncludePad = op.getCountIncludePad();
-  return lowerPool(op, params, "avg_pool_f32", builder);
+  return lowerPool(op, params, "avg_pool_f32", /*grad=*/false, builder);
 }
 
 LogicalResult lowerAvgPoolGrad(graph::AvgPoolGradOp op, ProgramBuilder &builder) {
   PoolParams params = paramsOf(op, op.getY(), op.getDy());
   params.countIncludePad = op.getCountIncludePad();
-  return lowerPool(op, params, "avg_pool_grad_f32", builder);
+  return lowerPool(op, params, "avg_pool_grad_f32", /*grad=*/true, builder);
 }
 
 } // namespace sluice

@@ -53,4 +53,8 @@ inline constexpr llvm::StringLiteral copyAttr = "plan.copy";
 /// in.
 mlir::LogicalResult expectF32(mlir::Operation *op, mlir::Value value);
 
+/// How the operands and the result of `op` are stored, of kernels that also take 16 bits;
+/// an error for other element types.
+mlir::FailureOr<llvm::SmallVector<int64_t, 4>> formatsOf(mlir::Operation *op);
+
 } // namespace sluice
