@@ -4,6 +4,7 @@
 #include "passes/planning/PlacementModel.h"
 #include "passes/planning/PlacementPromotion.h"
 #include "passes/planning/PlacementSearch.h"
+#include "passes/planning/PlacementSwaps.h"
 
 #include <algorithm>
 
@@ -119,6 +120,30 @@ void tryPromotion(const PlacementModel &model, const PlacementModel &reversed,
     }
 }
 
+/// From the best placement so far, blocks in the order of their offsets, and from blocks
+/// by size, in turn: what holds one start up is rarely in the way of the other.
+void trySwaps(const PlacementModel &model, Incumbent &best) {
+  constexpr int64_t pairsPerStart = 30'000'000;
+  constexpr int64_t leastRounds = 100;
+  bool isSmall = double(best.peak) <= 1.05 * double(best.target);
+  if (best.done() || !isSmall || model.anyFixed ||
+      2 * model.overlapPairs * leastRounds > pairsPerStart)
+    return;
+  std::vector<int32_t> bySize = placementOrder(model, PlacementKey::Size);
+  std::vector<int32_t> byOffset = bySize;
+  std::sort(byOffset.begin(), byOffset.end(), [&](int32_t a, int32_t b) {
+    return std::pair(best.offsets[a], a) < std::pair(best.offsets[b], b);
+  });
+  uint32_t starts = double(best.peak) <= 1.01 * double(best.target) ? 2 : 6;
+  for (uint32_t seed = 1; seed <= starts && !best.done(); ++seed) {
+    best.offer(placeBySwaps(model, byOffset, {best.target, pairsPerStart, seed, 0, 20}),
+               "first fit, swapped");
+    if (!best.done())
+      best.offer(placeBySwaps(model, bySize, {best.target, pairsPerStart, seed, 50, 5}),
+                 "first fit by size, swapped");
+  }
+}
+
 /// Narrows [proved bound, best peak] by exact searches. True when the best peak is proved
 /// optimal.
 bool searchBelow(const PlacementModel &model, int64_t nodeBudget, Incumbent &best,
@@ -180,6 +205,8 @@ PlacementSolution placeBuffers(const PlacementProblem &problem) {
   if (!best.done() && !hopeless && int64_t(model.blocks.size()) <= maxSearchBlocks &&
       model.overlapPairs <= maxSearchPairs)
     proved |= searchBelow(model, problem.nodeBudget, best, solution.nodes);
+  trySwaps(model, best);
+  proved |= best.peak <= model.lowerBound;
 
   for (size_t i = 0; i < model.blocks.size(); ++i)
     solution.offsets[model.blocks[i].source] = best.offsets[i];

@@ -239,7 +239,7 @@ TEST(MemoryPlanner, RefusesMalformedProblems) {
             "the sizes of all buffers add up to more than 2^60 bytes");
 }
 
-TEST(MemoryPlanner, PromotionClosesSmallGaps) {
+TEST(MemoryPlanner, MovesCloseSmallGaps) {
   const int64_t rows[][3] = {
 #include "decoder-buffers.inc"
   };
@@ -249,7 +249,22 @@ TEST(MemoryPlanner, PromotionClosesSmallGaps) {
   PlacementSolution solution = placeBuffers(problem);
   EXPECT_EQ(checkPlacement(problem, solution), "");
   EXPECT_LE(solution.gap(), 0.01); // 0.018 without
-  EXPECT_NE(solution.method.find("promoted"), std::string::npos) << solution.method;
+}
+
+TEST(MemoryPlanner, SwapsReachTheBoundWhereTheSearchDoesNot) {
+  const int64_t rows[][3] = {
+#include "mlp-buffers.inc"
+  };
+  PlacementProblem problem;
+  for (auto [begin, end, bytes] : rows)
+    problem.buffers.push_back({begin, end, bytes, 64, {}});
+  PlacementSolution solution = placeBuffers(problem);
+  EXPECT_EQ(checkPlacement(problem, solution), "");
+  EXPECT_EQ(solution.peakBytes, 72'000);
+  EXPECT_EQ(solution.lowerBoundBytes, 72'000);
+  EXPECT_TRUE(solution.optimal);
+  EXPECT_EQ(solution.method, "first fit, swapped");
+  EXPECT_EQ(placeBuffers(problem).offsets, solution.offsets);
 }
 
 } // namespace
