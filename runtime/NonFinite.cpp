@@ -92,8 +92,7 @@ std::string NonFiniteWatch::text() const {
                      " of " + std::to_string(values) + " values of '" +
                      std::string(viewOf(buffer.name())) + "' are not finite";
   if (wrong && minusInfinity && minusInfinity->launch < wrong->launch)
-    text += " (-infinity, which masks are made of, came before from " +
-            where(*minusInfinity) + ")";
+    text += "; -infinity, as masks have, came before from " + where(*minusInfinity);
   return text;
 }
 

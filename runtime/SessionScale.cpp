@@ -38,8 +38,8 @@ Status Session::scaleStuck(int64_t parameter) const {
       "update " + std::to_string(updatesDone) + ": the gradient of " +
       trainedName(*planPtr, parameter) + " is not finite at the least loss scale, " +
       scale + " (samples up to " + std::to_string(samplesDone) +
-      "); the update was skipped: lower the rate, clip gradients, or go back to a "
-      "checkpoint");
+      "); the update was skipped: lower the loss scale ('min_scale'; 'init' of a static "
+      "one) or the rate, or go back to a checkpoint");
 }
 
 Status Session::explained(Status status, const Batch &batch, StepResult &result) {

@@ -4,6 +4,7 @@ import unittest
 
 import numpy as np
 
+from capi import Session
 from harness import ROOT, SluiceTest, newest_checkpoint, read_safetensors
 
 MLP = ROOT / "tests" / "models" / "mlp.onnx"  # 6 inputs, 4 outputs, batches of 32
@@ -75,6 +76,14 @@ class Scale(SluiceTest):
         self.train(plan, data, 4, "--checkpoint", self.dir / "parts")
         self.train(plan, data, 8, "--checkpoint", self.dir / "parts", "--resume")
         self.assertEqual(newest_checkpoint(self.dir / "whole").read_bytes(), newest_checkpoint(self.dir / "parts").read_bytes())
+
+    def test_the_c_api_says_what_was_skipped(self):
+        plan, _ = self.compile(MLP, SPEC % (1, 64))
+        session = Session(plan)
+        self.addCleanup(session.close)
+        self.data(2, [1])
+        seen = [session.step(self.x[i], self.y[i]) for i in (0, 1, 0)]
+        self.assertEqual([(one.skipped, one.loss_scale) for one in seen], [(False, 64), (True, 64), (False, 32)])
 
     def test_the_floor_is_an_error_that_names_tensor_and_operation(self):
         for accumulate, lost in [(1, [1, 2]), (3, [3, 7])]:

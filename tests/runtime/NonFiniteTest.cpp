@@ -89,6 +89,16 @@ TEST_F(Watched, NamesTheFirstLaunchThatGivesIt) {
   EXPECT_EQ(watch(1, 7, -inf),
             "it began in 'fc/Gemm' (contract): 1 of 4 values of 'h' are not finite");
   EXPECT_EQ(watch(1, 7, 2), "");
+  step.assign(8, 1.0f);
+  NonFiniteWatch both(*flatbuffers::GetRoot<fbs::Program>(builder.GetBufferPointer()),
+                      arenas);
+  step[0] = -inf;
+  both.launched(0);
+  step[5] = inf;
+  both.launched(1);
+  EXPECT_EQ(both.text(),
+            "it began in 'fc/Gemm' (contract): 1 of 4 values of 'h' are not finite; "
+            "-infinity, as masks have, came before from 'in/Cast' (cast)");
 }
 
 } // namespace
