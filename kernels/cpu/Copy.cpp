@@ -13,6 +13,16 @@ struct Block {
   int64_t inRow, inCol, outRow, outCol; ///< strides in elements
 };
 
+SLUICE_INLINE void transpose8x8Of(const uint32_t *in, int64_t inRow, uint32_t *out,
+                                  int64_t outRow) {
+  transpose8x8(reinterpret_cast<const float *>(in), inRow, reinterpret_cast<float *>(out),
+               outRow);
+}
+SLUICE_INLINE void transpose8x8Of(const uint16_t *in, int64_t inRow, uint16_t *out,
+                                  int64_t outRow) {
+  transposeHalves8x8(in, inRow, out, outRow);
+}
+
 /// in walks down columns while out walks along rows: tiles of 16 x 16 keep both within
 /// few lines.
 template <typename T> void transposeBlock(const Block &b, const T *in, T *out) {
@@ -22,13 +32,12 @@ template <typename T> void transposeBlock(const Block &b, const T *in, T *out) {
       int64_t rows = least(kTile, b.rows - r), cols = least(kTile, b.cols - c);
       const T *from = in + r + c * b.inCol;
       T *to = out + r * b.outRow + c;
-      if constexpr (sizeof(T) == 4)
+      if constexpr (sizeof(T) == 4 || sizeof(T) == 2)
         if (rows == kTile && cols == kTile) {
           for (int64_t i = 0; i < kTile; i += 8)
             for (int64_t j = 0; j < kTile; j += 8)
-              transpose8x8(reinterpret_cast<const float *>(from + i + j * b.inCol),
-                           b.inCol, reinterpret_cast<float *>(to + i * b.outRow + j),
-                           b.outRow);
+              transpose8x8Of(from + i + j * b.inCol, b.inCol, to + i * b.outRow + j,
+                             b.outRow);
           continue;
         }
       for (int64_t i = 0; i < rows; ++i)

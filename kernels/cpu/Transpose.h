@@ -40,4 +40,27 @@ SLUICE_INLINE void transpose8x8(const typename S::Element *from, int64_t stride,
   }
 }
 
+/// 8 x 8 elements of two bytes, rows `stride` apart, `width` apart after.
+SLUICE_INLINE void transposeHalves8x8(const uint16_t *from, int64_t stride, uint16_t *to,
+                                      int64_t width) {
+  __m128i r[8], pairs[8], fours[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i)
+    r[i] = load16Bytes(from + i * stride);
+  // Rows i and i + 4 interleaved three times leave columns in order.
+  auto interleave = [](const __m128i(&a)[8], __m128i(&b)[8]) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      b[2 * i] = _mm_unpacklo_epi16(a[i], a[i + 4]);
+      b[2 * i + 1] = _mm_unpackhi_epi16(a[i], a[i + 4]);
+    }
+  };
+  interleave(r, pairs);
+  interleave(pairs, fours);
+  interleave(fours, r);
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i)
+    _mm_storeu_si128(reinterpret_cast<__m128i *>(to + i * width), r[i]);
+}
+
 } // namespace sluice::SLUICE_LEVEL
