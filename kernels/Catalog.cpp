@@ -18,6 +18,7 @@ struct Entry {
   KernelFn v3, v4;
   int64_t params;
   extent::Describe describe;
+  int64_t added = 0; ///< of the parameters, those that the first plans do not have
 };
 
 #define SLUICE_LEVELS(function) v3::function, v4::function
@@ -30,19 +31,19 @@ constexpr Entry kEntries[] = {
     {"arg_reduce_i64", SLUICE_BOTH(argReduceI64), paramCount<ArgReduceParams>,
      extent::describeArgReduceI64},
     {"avg_pool_f32", SLUICE_BOTH(avgPool), paramCount<PoolParams>,
-     extent::describeAvgPool},
+     extent::describeAvgPool, 3},
     {"avg_pool_grad_f32", SLUICE_BOTH(avgPoolGrad), paramCount<PoolParams>,
-     extent::describeAvgPoolGrad},
+     extent::describeAvgPoolGrad, 3},
     {"conv_forward_f32", SLUICE_LEVELS(convForward), paramCount<ConvParams>,
-     extent::describeConvForward},
+     extent::describeConvForward, 2},
     {"conv_input_grad_f32", SLUICE_LEVELS(convInputGrad), paramCount<ConvParams>,
-     extent::describeConvInputGrad},
+     extent::describeConvInputGrad, 2},
     {"conv_pack_w_f32", SLUICE_LEVELS(convPackWeights), paramCount<ConvPackParams>,
-     extent::describeConvPack},
+     extent::describeConvPack, 1},
     {"conv_pack_w_grad_f32", SLUICE_LEVELS(convPackWeightsForGrad),
-     paramCount<ConvPackParams>, extent::describeConvPackForGrad},
+     paramCount<ConvPackParams>, extent::describeConvPackForGrad, 1},
     {"conv_weight_grad_f32", SLUICE_LEVELS(convWeightGrad),
-     paramCount<ConvWeightGradParams>, extent::describeConvWeightGrad},
+     paramCount<ConvWeightGradParams>, extent::describeConvWeightGrad, 2},
     {"copy_strided", SLUICE_BOTH(copyStrided), paramCount<CopyParams>,
      extent::describeCopy},
     {"ctc_loss_f32", SLUICE_BOTH(ctcLoss), paramCount<CtcParams>,
@@ -53,26 +54,26 @@ constexpr Entry kEntries[] = {
     {"cumsum_i64", SLUICE_BOTH(cumsumI64), paramCount<CumsumParams>,
      extent::describeCumsumI64},
     {"depthwise_forward_f32", SLUICE_LEVELS(depthwiseForward),
-     paramCount<DepthwiseParams>, extent::describeDepthwiseForward},
+     paramCount<DepthwiseParams>, extent::describeDepthwiseForward, 3},
     {"depthwise_input_grad_f32", SLUICE_LEVELS(depthwiseInputGrad),
-     paramCount<DepthwiseParams>, extent::describeDepthwiseInputGrad},
+     paramCount<DepthwiseParams>, extent::describeDepthwiseInputGrad, 3},
     {"depthwise_weight_grad_f32", SLUICE_LEVELS(depthwiseWeightGrad),
-     paramCount<DepthwiseWeightGradParams>, extent::describeDepthwiseWeightGrad},
+     paramCount<DepthwiseWeightGradParams>, extent::describeDepthwiseWeightGrad, 3},
     {"fill", SLUICE_BOTH(fillElements), paramCount<FillParams>, extent::describeFill},
     {"gather", SLUICE_BOTH(gather), paramCount<GatherParams>, extent::describeGather},
     {"gather_elements", SLUICE_BOTH(gatherElements), paramCount<GatherElementsParams>,
      extent::describeGatherElements},
-    {"gemm_f32", SLUICE_LEVELS(gemm), paramCount<GemmParams>, extent::describeGemm},
+    {"gemm_f32", SLUICE_LEVELS(gemm), paramCount<GemmParams>, extent::describeGemm, 3},
     {"gemm_pack_b_f32", SLUICE_LEVELS(gemmPackB), paramCount<GemmPackBParams>,
-     extent::describeGemmPackB},
+     extent::describeGemmPackB, 1},
     {"gemm_packed_f32", SLUICE_LEVELS(gemmPacked), paramCount<GemmParams>,
-     extent::describeGemmPacked},
+     extent::describeGemmPacked, 3},
     {"gemm_splitk_f32", SLUICE_LEVELS(gemmSplitK), paramCount<GemmSplitKParams>,
-     extent::describeGemmSplitK},
+     extent::describeGemmSplitK, 2},
     {"max_pool_f32", SLUICE_BOTH(maxPool), paramCount<PoolParams>,
-     extent::describeMaxPool},
+     extent::describeMaxPool, 3},
     {"max_pool_grad_f32", SLUICE_BOTH(maxPoolGrad), paramCount<PoolParams>,
-     extent::describeMaxPoolGrad},
+     extent::describeMaxPoolGrad, 3},
     {"scatter_add_f32", SLUICE_BOTH(scatterAdd), paramCount<ScatterAddParams>,
      extent::describeScatterAdd},
     {"scatter_elements", SLUICE_BOTH(scatterElements), paramCount<ScatterElementsParams>,
@@ -86,7 +87,7 @@ constexpr Entry kEntries[] = {
     {"scatter_elements_mul_f32", SLUICE_BOTH(scatterElementsMul),
      paramCount<ScatterElementsParams>, extent::describeScatterElementsAdd},
     {"sum_slices_f32", SLUICE_LEVELS(sumSlices), paramCount<SumSlicesParams>,
-     extent::describeSumSlices},
+     extent::describeSumSlices, 1},
 };
 
 constexpr bool entriesAreSorted() {
@@ -96,6 +97,14 @@ constexpr bool entriesAreSorted() {
   return true;
 }
 static_assert(entriesAreSorted());
+
+constexpr bool addedParamsAreBounded() {
+  for (const Entry &e : kEntries)
+    if (e.added > static_cast<int64_t>(kAddedParams))
+      return false;
+  return true;
+}
+static_assert(addedParamsAreBounded());
 
 constexpr auto kNames = [] {
   std::array<std::string_view, std::size(kEntries)> names;
@@ -128,13 +137,16 @@ bool describeBuiltinLaunch(std::string_view name, const int64_t *params, size_t 
     why = "no builtin kernel is called '" + std::string(name) + "'";
     return false;
   }
-  if (nparams != static_cast<size_t>(e->params)) {
+  size_t most = static_cast<size_t>(e->params), added = static_cast<size_t>(e->added);
+  if (nparams > most || nparams < most - added) {
     why = "'" + std::string(name) + "' got " + std::to_string(nparams) +
           " parameters, expected " + std::to_string(e->params);
     return false;
   }
   extent::Extents collected(extents, why);
-  if (e->describe(params, units, collected))
+  std::vector<int64_t> all(params, params + nparams);
+  all.resize(most);
+  if (e->describe(all.data(), units, collected))
     return true;
   why = "'" + std::string(name) + "': " + why;
   return false;

@@ -32,6 +32,10 @@ struct OperandExtent {
   bool perWorker = false;
 };
 
+/// As many parameters as later versions added to any kernel. Plans made before have none
+/// of them: a launch needs that many zeros behind its own.
+constexpr size_t kAddedParams = 3;
+
 /// Checks the parameters of a launch by themselves and derives from them what it touches,
 /// operand by operand in the order the kernel documents. Otherwise says why the launch is
 /// refused.

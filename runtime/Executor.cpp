@@ -1,5 +1,7 @@
 #include "runtime/Executor.h"
 
+#include "kernels/Catalog.h"
+
 #include "runtime/FloatMode.h"
 
 #include <algorithm>
@@ -72,6 +74,7 @@ void Executor::addStage(const fbs::Stage &stage, const KernelTable &kernels,
   }
   if (stage.params())
     params.insert(params.end(), stage.params()->begin(), stage.params()->end());
+  params.resize(params.size() + kAddedParams);
   stages.push_back(added);
 }
 
@@ -180,12 +183,12 @@ void Executor::callHook(size_t launch, bool isBefore, int worker) {
 }
 
 void Executor::run(ThreadTeam &runTeam, CopyQueue *copies, TraceRing *runTrace,
-                   const LaunchHook *runHook) {
+                   const LaunchHook *runHook, const CopyHook *copyHook) {
   FloatMode mode;
   team = &runTeam;
   copyQueue = hasCopies() ? copies : nullptr;
   if (copyQueue)
-    copyQueue->begin(transfers, runTrace, programIndex);
+    copyQueue->begin(transfers, runTrace, programIndex, copyHook);
   runTeamOrAlone(runTrace, runHook);
   if (copyQueue)
     copyQueue->finish();

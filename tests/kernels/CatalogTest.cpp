@@ -39,6 +39,25 @@ TEST(Catalog, SaysWhyALaunchIsRefused) {
   EXPECT_EQ(why, "no builtin kernel is called 'nothing'");
 }
 
+/// The first plans state no formats: their operands are f32.
+TEST(Catalog, AddedParametersMayBeMissing) {
+  GemmParams p;
+  p.m = p.n = p.k = 4, p.aRow = p.bRow = p.cRow = 4;
+  auto params = packParams(p);
+  std::vector<OperandExtent> extents;
+  std::string why;
+  for (size_t missing = 0; missing <= 3; ++missing) {
+    EXPECT_TRUE(describeBuiltinLaunch("gemm_f32", params.data(), params.size() - missing,
+                                      1, extents, why))
+        << why;
+    EXPECT_EQ(extents[0].bytes, 64);
+  }
+  EXPECT_FALSE(describeBuiltinLaunch("gemm_f32", params.data(), params.size() - 4, 1,
+                                     extents, why));
+  EXPECT_FALSE(describeBuiltinLaunch("gemm_f32", params.data(), params.size() + 1, 1,
+                                     extents, why));
+}
+
 /// Parameters from a stranger: whatever is accepted must run inside its operands (guard
 /// pages and sanitizers tell).
 TEST(Catalog, HostileParametersAreRefusedOrStayInside) {
