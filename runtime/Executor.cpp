@@ -183,12 +183,12 @@ void Executor::callHook(size_t launch, bool isBefore, int worker) {
 }
 
 void Executor::run(ThreadTeam &runTeam, CopyQueue *copies, TraceRing *runTrace,
-                   const LaunchHook *runHook, const CopyHook *copyHook) {
+                   const LaunchHook *runHook) {
   FloatMode mode;
   team = &runTeam;
   copyQueue = hasCopies() ? copies : nullptr;
   if (copyQueue)
-    copyQueue->begin(transfers, runTrace, programIndex, copyHook);
+    copyQueue->begin(transfers, runTrace, programIndex);
   runTeamOrAlone(runTrace, runHook);
   if (copyQueue)
     copyQueue->finish();
