@@ -70,6 +70,18 @@ class Session:
                                                        ctypes.c_size_t(out.nbytes)))
         return out
 
+    def read_parameter(self, name, shape):
+        """As f32, in whatever form the plan stores it."""
+        out = np.empty(shape, np.float32)
+        self._check(self.lib.sluice_session_read_parameter(self.session, name.encode(), out.ctypes.data_as(ctypes.c_void_p),
+                                                           ctypes.c_size_t(out.size)))
+        return out
+
+    def write_parameter(self, name, array):
+        array = np.ascontiguousarray(array, np.float32)
+        self._check(self.lib.sluice_session_write_parameter(self.session, name.encode(), array.ctypes.data_as(ctypes.c_void_p),
+                                                            ctypes.c_size_t(array.size)))
+
     def save(self, folder):
         self._check(self.lib.sluice_session_save(self.session, str(folder).encode()))
 

@@ -127,6 +127,9 @@ private:
       why += ": kept between steps, each update reads and writes it; no run could "
              "compute it again";
       break;
+    case fbs::Role::master:
+      why += ": completes a parameter of 16 bits to the f32 that updates compute";
+      break;
     case fbs::Role::accumulator:
       why += ": kept between micro-batches, which add to it";
       break;
