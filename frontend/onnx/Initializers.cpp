@@ -2,6 +2,7 @@
 // ONNX does not say; the operands that read them do.
 #include "frontend/onnx/GraphImporter.h"
 #include "frontend/onnx/Limits.h"
+#include "frontend/onnx/NarrowFloat.h"
 
 #include <cmath>
 #include <cstring>
@@ -213,8 +214,9 @@ Value GraphImporter::emitInitializer(Scope &scope, const std::string &name,
     return e.fail("initializer '" + name + "': " + error);
   if (copiesOf(name))
     return emitCopies(scope, name, tensor, as);
-  Role role = Role::Constant;
-  if (isa<FloatType>(type.getElementType()))
+  Role role =
+      Role::Constant; // also of floats in narrow formats, as quantised weights are
+  if (isa<FloatType>(type.getElementType()) && !narrowFloat(tensor.data_type()))
     role = roleOf(scope, name, type.getRank());
   if (role == Role::Parameter && isMask(scope, name, tensor)) {
     note("constants", "'" + name +

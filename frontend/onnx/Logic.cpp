@@ -1,5 +1,6 @@
 // Comparisons, logic, selection, bits and type conversion.
 #include "frontend/onnx/Elementwise.h"
+#include "frontend/onnx/NarrowFloat.h"
 #include "frontend/onnx/OpTable.h"
 
 #include <limits>
@@ -72,11 +73,22 @@ Value wrapUnsigned(Node &n, Value x) {
 
 namespace {
 
+/// To a signed type of four bits, which wraps around as unsigned ones do.
+Value wrapNibble(Emitter &e, Value x) {
+  Value wide = e.cast(x, e.i64Type());
+  Value low = e.bin("and", wide, e.like(wide, 15));
+  return e.add(e.bin("xor", low, e.like(low, 8)), -8);
+}
+
 Value convert(Node &n, Value x, int32_t onnxType) {
+  if (const NarrowFloat *format = narrowFloat(onnxType))
+    return roundTo(n.e, x, *format, n.i("saturate", 1) != 0);
   Type type = elementType(n.e.context(), onnxType);
   if (!type)
     return n.e.fail("conversion to " + onnxTypeName(onnxType) + " is not supported");
   int bits = unsignedBits(onnxType);
+  if (x && onnxType == 22 && elementOf(x) != n.e.boolType()) // int4
+    return n.e.cast(wrapNibble(n.e, x), type);
   if (!x || bits == 0 || bits == 64 || elementOf(x) == n.e.boolType())
     return n.e.cast(x, type);
   // Unsigned types wrap around.

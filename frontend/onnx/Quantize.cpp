@@ -1,5 +1,6 @@
 // Linear quantisation and the operators on quantised tensors, computed in wider types.
 #include "frontend/onnx/Elementwise.h"
+#include "frontend/onnx/NarrowFloat.h"
 #include "frontend/onnx/OpTable.h"
 #include "frontend/onnx/Window.h"
 
@@ -27,9 +28,14 @@ std::optional<Range> rangeOf(Node &n, int64_t onnxType) {
     return Range{stored, 0, 65535, type};
   case onnx::TensorProto::INT16:
     return Range{stored, -32768, 32767, type};
+  case 21: // uint4
+    return Range{stored, 0, 15, type};
+  case 22: // int4
+    return Range{stored, -8, 7, type};
   default:
     n.e.fail("quantisation to " + onnxTypeName(type) +
-             " is not supported yet, only to int8, uint8, int16 and uint16");
+             " is not supported, only to integers of 4, 8 and 16 bits, float8 and "
+             "float4e2m1");
     return std::nullopt;
   }
 }
@@ -95,11 +101,13 @@ LogicalResult importQuantize(Node &n) {
   if (!x)
     return failure();
   int64_t type = n.i("output_dtype", 0);
-  auto range = rangeOf(n, n.has(2) ? quantizedType(n, 2) : type);
+  int64_t to = n.has(2) ? quantizedType(n, 2) : type;
+  if (n.has(2) && type && type != to)
+    return n.fail("output_dtype is not the type of the zero point");
+  const NarrowFloat *narrow = narrowFloat(static_cast<int32_t>(to));
+  auto range = narrow ? std::optional<Range>(Range{}) : rangeOf(n, to);
   if (!range)
     return failure();
-  if (n.has(2) && type && type != range->onnxType)
-    return n.fail("output_dtype is not the type of the zero point");
   if (!isFloat(x)) // int32, exact in double
     x = e.cast(x, e.builder.getF64Type());
   int64_t axis = n.i("axis", 1), block = n.i("block_size", 0);
@@ -107,6 +115,10 @@ LogicalResult importQuantize(Node &n) {
   Value scale = spread(n, e.cast(n.in(1), elementOf(x)), x, axis, block);
   if (n.has(2) && !zero)
     return failure();
+  if (narrow) { // a zero point only names the type: it is 0
+    bool saturate = n.i("saturate", 1) != 0;
+    return n.out(0, roundTo(e, e.div(x, scale), *narrow, saturate), narrow->onnxType);
+  }
   return n.out(0, quantize(n, x, scale, zero, *range), range->onnxType);
 }
 Value dequantize(Node &n, Value q, Value scale, Value zero, int64_t axis, int64_t block) {
@@ -124,7 +136,7 @@ LogicalResult importDequantize(Node &n) {
   if (int64_t type = n.i("output_dtype", 0))
     if (Type element = elementType(n.e.context(), static_cast<int32_t>(type)))
       x = n.e.cast(x, element);
-  return n.out(x);
+  return n.out(0, x, 0);
 }
 
 LogicalResult importDynamicQuantize(Node &n) {

@@ -1,5 +1,6 @@
 #include "frontend/onnx/TensorData.h"
 #include "frontend/onnx/Limits.h"
+#include "frontend/onnx/NarrowFloat.h"
 
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/DialectResourceBlobManager.h"
@@ -14,17 +15,31 @@ namespace {
 struct TypeEntry {
   int32_t onnx;
   const char *name;
-  int bytes; // as stored
+  int bits; // as stored; below 8 two elements share a byte, the first in its low bits
   int unsignedBits;
 };
-constexpr TypeEntry types[] = {
-    {TensorProto::FLOAT, "float", 4, 0},      {TensorProto::UINT8, "uint8", 1, 8},
-    {TensorProto::INT8, "int8", 1, 0},        {TensorProto::UINT16, "uint16", 2, 16},
-    {TensorProto::INT16, "int16", 2, 0},      {TensorProto::INT32, "int32", 4, 0},
-    {TensorProto::INT64, "int64", 8, 0},      {TensorProto::BOOL, "bool", 1, 0},
-    {TensorProto::FLOAT16, "float16", 2, 0},  {TensorProto::DOUBLE, "double", 8, 0},
-    {TensorProto::UINT32, "uint32", 4, 32},   {TensorProto::UINT64, "uint64", 8, 64},
-    {TensorProto::BFLOAT16, "bfloat16", 2, 0}};
+// The installed onnx library may not know these.
+constexpr int32_t uint4 = 21, int4 = 22;
+constexpr TypeEntry types[] = {{TensorProto::FLOAT, "float", 32, 0},
+                               {TensorProto::UINT8, "uint8", 8, 8},
+                               {TensorProto::INT8, "int8", 8, 0},
+                               {TensorProto::UINT16, "uint16", 16, 16},
+                               {TensorProto::INT16, "int16", 16, 0},
+                               {TensorProto::INT32, "int32", 32, 0},
+                               {TensorProto::INT64, "int64", 64, 0},
+                               {TensorProto::BOOL, "bool", 8, 0},
+                               {TensorProto::FLOAT16, "float16", 16, 0},
+                               {TensorProto::DOUBLE, "double", 64, 0},
+                               {TensorProto::UINT32, "uint32", 32, 32},
+                               {TensorProto::UINT64, "uint64", 64, 64},
+                               {TensorProto::BFLOAT16, "bfloat16", 16, 0},
+                               {17, "float8e4m3fn", 8, 0},
+                               {18, "float8e4m3fnuz", 8, 0},
+                               {19, "float8e5m2", 8, 0},
+                               {20, "float8e5m2fnuz", 8, 0},
+                               {uint4, "uint4", 4, 4},
+                               {int4, "int4", 4, 0},
+                               {23, "float4e2m1", 4, 0}};
 
 const TypeEntry *find(int32_t onnxType) {
   for (const TypeEntry &entry : types)
@@ -80,8 +95,23 @@ double half(uint16_t bits, const llvm::fltSemantics &semantics) {
   return value.convertToDouble();
 }
 
+uint8_t nibble(const Bytes &bytes, int64_t i) {
+  return (element<uint8_t>(bytes, i / 2) >> (i % 2 * 4)) & 15;
+}
+
 void setElement(graph::HostTensor &out, int32_t type, const Bytes &bytes, int64_t i) {
+  if (const NarrowFloat *format = narrowFloat(type)) {
+    uint8_t bits = find(type)->bits == 4 ? nibble(bytes, i) : element<uint8_t>(bytes, i);
+    out.reals[i] = decode(*format, bits);
+    return;
+  }
   switch (type) {
+  case uint4:
+    out.integers[i] = nibble(bytes, i);
+    break;
+  case int4:
+    out.integers[i] = (nibble(bytes, i) ^ 8) - 8;
+    break;
   case TensorProto::FLOAT:
     out.reals[i] = element<float>(bytes, i);
     break;
@@ -128,6 +158,9 @@ Type elementType(MLIRContext *context, int32_t onnxType) {
   switch (onnxType) {
   case TensorProto::FLOAT:
     return b.getF32Type();
+  case uint4:
+  case int4:
+    return b.getIntegerType(8);
   case TensorProto::DOUBLE:
     return b.getF64Type();
   case TensorProto::FLOAT16:
@@ -149,7 +182,7 @@ Type elementType(MLIRContext *context, int32_t onnxType) {
   case TensorProto::INT64:
     return b.getI64Type();
   default:
-    return {};
+    return narrowFloat(onnxType) ? b.getF32Type() : Type();
   }
 }
 std::string onnxTypeName(int32_t onnxType) {
@@ -160,13 +193,6 @@ std::string onnxTypeName(int32_t onnxType) {
       {TensorProto::STRING, "string"},
       {TensorProto::COMPLEX64, "complex64"},
       {TensorProto::COMPLEX128, "complex128"},
-      {17, "float8e4m3fn"},
-      {18, "float8e4m3fnuz"},
-      {19, "float8e5m2"},
-      {20, "float8e5m2fnuz"},
-      {21, "uint4"},
-      {22, "int4"},
-      {23, "float4e2m1"},
       {24, "float8e8m0"},
       {25, "uint2"},
       {26, "int2"}};
@@ -199,7 +225,8 @@ std::optional<Bytes> TensorReader::load(TensorProto &tensor, std::string &error)
   auto type = this->type(tensor, error);
   if (!type)
     return std::nullopt;
-  int64_t count = type.getNumElements(), size = count * find(tensor.data_type())->bytes;
+  int64_t count = type.getNumElements();
+  int64_t size = (count * find(tensor.data_type())->bits + 7) / 8;
   if (tensor.has_segment())
     return error = "tensors in segments are not supported", std::nullopt;
   Bytes bytes;
@@ -237,8 +264,9 @@ ElementsAttr TensorReader::attribute(TensorProto &tensor, std::string &error) {
   auto data = type ? bytes(tensor, error) : std::nullopt;
   if (!data)
     return {};
-  size_t width = find(tensor.data_type())->bytes;
-  bool sameBytes = isa<FloatType>(type.getElementType());
+  size_t width = std::max(1, find(tensor.data_type())->bits / 8);
+  bool sameBytes =
+      isa<FloatType>(type.getElementType()) && type.getElementTypeBitWidth() == width * 8;
   bool aligned = reinterpret_cast<uintptr_t>(data->data) % width == 0;
   if (sameBytes && static_cast<int64_t>(data->size) >= resourceBytes) {
     ArrayRef<char> range(data->data, data->size);

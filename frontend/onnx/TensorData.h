@@ -10,7 +10,8 @@
 namespace sluice::frontend {
 
 /// The element type an ONNX type is computed in; null if it is not supported. Unsigned
-/// types take the next larger signed one that holds them (uint64: i64).
+/// types take the next larger signed one that holds them (uint64: i64), floating point of
+/// eight and fewer bits f32, whose values are of that format.
 Type elementType(mlir::MLIRContext *context, int32_t onnxType);
 std::string onnxTypeName(int32_t onnxType);
 /// Bits of an unsigned type, 0 for others.

@@ -103,7 +103,14 @@ TEST(StraightThrough, RoundingPassesAndSaturationStops) {
        {Case{onnx::TensorProto::INT8, 3, {-65.5, -0.5, 0.5, 50}, {0, 1, 1, 1}},
         Case{onnx::TensorProto::UINT8, 128, {-64, -0.5, 0.5, 50}, {0, 1, 1, 1}},
         Case{onnx::TensorProto::INT16, 0, {-100, -0.5, 0.5, 50}, {1, 1, 1, 1}},
-        Case{onnx::TensorProto::UINT16, 1, {-0.5, -0.5, 0.5, 50}, {0, 1, 1, 1}}}) {
+        Case{onnx::TensorProto::UINT16, 1, {-0.5, -0.5, 0.5, 50}, {0, 1, 1, 1}},
+        Case{22, 1, {-4.5, -0.5, 0.5, 3}, {0, 1, 1, 0}},      // int4
+        Case{21, 9, {-4.5, -0.5, 0.5, 3}, {0, 1, 1, 0}},      // uint4
+        Case{17, 0, {-96, -0.625, 0.3125, 48}, {1, 1, 1, 1}}, // float8e4m3fn
+        Case{18, 0, {-96, -0.625, 0.3125, 48}, {1, 1, 1, 1}},
+        Case{19, 0, {-96, -0.625, 0.3125, 48}, {1, 1, 1, 1}}, // float8e5m2
+        Case{20, 0, {-96, -0.625, 0.3125, 48}, {1, 1, 1, 1}},
+        Case{23, 0, {-3, -0.5, 0.25, 3}, {0, 1, 1, 0}}}) { // float4e2m1
     ModelBuilder b(21, 10);
     b.input("x", {4}).output("y");
     b.weight("w", {4}, {-100, -0.6F, 0.3F, 50});

@@ -1,6 +1,8 @@
 // The forward values of a test vector.
 #include "tests/frontend/VectorCheck.h"
 
+#include "frontend/onnx/TensorData.h"
+
 #include <unistd.h>
 
 namespace sluice::test {
@@ -9,15 +11,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Eight and fewer bits of floating point and four and fewer of integers are refused by
-/// name.
 bool isNumeric(const onnx::ValueInfoProto &info) {
   int32_t type = info.type().tensor_type().elem_type();
-  return info.type().has_tensor_type() && type != onnx::TensorProto::STRING &&
-         type <= onnx::TensorProto::BFLOAT16;
+  return info.type().has_tensor_type() &&
+         frontend::elementType(&test::context(), type) != nullptr;
 }
 
-/// Dense tensors of numbers of 8 bits and more, and no optimizer or gradient operator.
+/// Dense tensors of numbers, and no optimizer or gradient operator.
 std::string outOfScope(const onnx::ModelProto &model) {
   for (const auto &node : model.graph().node()) {
     if (node.domain() == "ai.onnx.preview.training")

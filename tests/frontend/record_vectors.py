@@ -6,7 +6,8 @@
 
 Models and operands are the node cases of the PyPI package `onnx`; the expected values
 are computed by its reference evaluator (release 1.18 is wrong for Attention on rank 3 and
-for grouped heads). With --all: every case, for a run by hand. A file is a sequence of
+for grouped heads). With --narrow: those of types of eight and fewer bits, for
+narrow-types.vectors. With --all: every case, for a run by hand. A file is a sequence of
 messages, each after its length as a varint: a ModelProto, then a GraphProto whose
 initializers are the operands and the expected results.
 """
@@ -27,6 +28,8 @@ NEWER = {
     "QuantizeLinear", "RMSNormalization", "ReduceMax", "ReduceMin", "Resize", "RoiAlign",
     "RotaryEmbedding", "ScatterElements", "ScatterND", "Split", "Swish",
 }
+# Floating point and integers of eight and fewer bits, recorded with --narrow.
+NARROW = {17, 18, 19, 20, 21, 22, 23}
 # Large, and about no other form.
 SKIPPED = {"test_center_crop_pad_crop_and_pad_expanded"}
 
@@ -66,6 +69,18 @@ def is_dense(case):
                v.type.tensor_type.elem_type != onnx.TensorProto.STRING for v in values)
 
 
+def is_narrow(case):
+    values = list(case.model.graph.input) + list(case.model.graph.output)
+    return any(v.type.tensor_type.elem_type in NARROW for v in values)
+
+
+def is_chosen(case, narrow):
+    ops = {node.op_type for node in case.model.graph.node}
+    if narrow:
+        return is_narrow(case) and not case.name.endswith("_expanded")
+    return len(ops) == 1 and bool(ops & NEWER)
+
+
 def tensor(name, value):
     if isinstance(value, onnx.TensorProto):
         result = onnx.TensorProto()
@@ -77,7 +92,7 @@ def tensor(name, value):
 
 def main():
     path = [a for a in sys.argv[1:] if not a.startswith("--")][0]
-    every = "--all" in sys.argv
+    every, narrow = "--all" in sys.argv, "--narrow" in sys.argv
     cases = sorted({c.name: c for c in collect_testcases(None)}.values(), key=lambda c: c.name)
     written, bytes_written = 0, 0
     with open(path, "wb") as file:
@@ -85,7 +100,7 @@ def main():
             ops = {node.op_type for node in case.model.graph.node}
             if not is_dense(case) or case.name in SKIPPED and not every:
                 continue
-            if not every and not (len(ops) == 1 and ops & NEWER):
+            if not every and not is_chosen(case, narrow):
                 continue
             model = lowered(case.model)
             if model is None:
@@ -94,7 +109,9 @@ def main():
             inputs, outputs = case.data_sets[0]
             names = [value.name for value in model.graph.input]
             try:
-                computed = ReferenceEvaluator(model).run(None, dict(zip(names, inputs)))
+                is_stored = lambda v: narrow and isinstance(v, onnx.TensorProto)
+                arrays = [numpy_helper.to_array(v) if is_stored(v) else v for v in inputs]
+                computed = ReferenceEvaluator(model).run(None, dict(zip(names, arrays)))
             except Exception as problem:  # the evaluator does not have every operator
                 print("values of the case itself:", case.name, type(problem).__name__)
                 computed = outputs
