@@ -144,8 +144,12 @@ struct LossScaleSpec {
 struct InitRule {
   std::string match = "*";
   std::string from =
-      "model"; // model, zeros, ones, kaiming[_normal], xavier[_normal], normal
-  double std = 0.02;
+      "model"; // zeros, ones, kaiming[_normal], xavier[_normal], normal, trunc_normal,
+               // uniform, orthogonal
+  double std = 0.02;           // normal, trunc_normal; uniform: the bound
+  double bound = 2;            // trunc_normal: largest magnitude, PyTorch's default
+  std::optional<double> gain;  // kaiming (sqrt 2), xavier and orthogonal (1)
+  bool fanOut = false;         // kaiming: by the numbers that flow out
 };
 
 struct TieSpec {

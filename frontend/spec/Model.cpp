@@ -1,5 +1,6 @@
 #include "frontend/spec/Reader.h"
 
+#include <cmath>
 #include <sstream>
 
 namespace sluice {
@@ -121,20 +122,64 @@ void Reader::readValues(const YAML::Node &node) {
   }
 }
 
+/// A number, or the name of what follows the weights (torch.nn.init.calculate_gain).
+void Reader::readGain(const YAML::Node &node, InitRule &rule) {
+  const std::pair<const char *, double> names[] = {
+      {"linear", 1},     {"sigmoid", 1},
+      {"tanh", 5.0 / 3}, {"relu", std::sqrt(2.0)},
+      {"selu", 3.0 / 4}, {"leaky_relu", std::sqrt(2 / (1 + 0.01 * 0.01))}};
+  std::string list;
+  for (const auto &[name, gain] : names) {
+    if (text(node["gain"]) == name) {
+      rule.gain = gain;
+      return;
+    }
+    list += std::string(", ") + name;
+  }
+  double gain = 1;
+  size_t before = result.errors.size();
+  number(node, "gain", gain, 0, 1e6);
+  if (result.errors.size() > before)
+    result.errors.back() += list;
+  rule.gain = gain;
+}
+
 void Reader::readInitRule(const YAML::Node &node, InitRule rule) {
   read(node, "match", rule.match, "a glob");
-  if (node["normal"]) {
-    rule.from = "normal";
-    number(node, "normal", rule.std, 0, 1e6);
-  }
   read(node, "from", rule.from, "text");
-  if (!node["normal"] && oneOf(node, rule.from,
-                               {"model", "zeros", "ones", "kaiming", "kaiming_normal",
-                                "xavier", "xavier_normal"},
-                               {}, "init.from"))
-    spec.init.push_back(rule);
-  else if (node["normal"])
-    spec.init.push_back(rule);
+  bool isGiven = false; // by a number of its own
+  for (const char *key : {"normal", "trunc_normal", "uniform"})
+    if (node[key]) {
+      rule.from = key;
+      number(node, key, rule.std, 0, 1e6);
+      isGiven = true;
+    }
+  if (!isGiven && !oneOf(node, rule.from,
+                         {"model", "zeros", "ones", "kaiming", "kaiming_normal", "xavier",
+                          "xavier_normal", "orthogonal"},
+                         {}, "init.from"))
+    return;
+  number(node, "bound", rule.bound, 0, 1e6);
+  std::string mode = "fan_in";
+  read(node, "mode", mode, "text");
+  oneOf(node["mode"] ? node["mode"] : node, mode, {"fan_in", "fan_out"}, {}, "init.mode");
+  rule.fanOut = mode == "fan_out";
+  if (node["gain"])
+    readGain(node, rule);
+  bool isKaiming = rule.from.starts_with("kaiming");
+  bool hasGain =
+      isKaiming || rule.from.starts_with("xavier") || rule.from == "orthogonal";
+  const std::pair<const char *, bool> reading[] = {
+      {"gain", hasGain}, {"mode", isKaiming}, {"bound", rule.from == "trunc_normal"}};
+  for (auto [key, isRead] : reading)
+    if (node[key] && !isRead)
+      error(node[key], "'init." + std::string(key) + "' has no effect on " + rule.from +
+                           "; remove it");
+  if (rule.from == "trunc_normal" && !(rule.bound > rule.std / 4))
+    error(node,
+          "'bound' is less than a quarter of the deviation; 'uniform' is nearly the "
+          "same");
+  spec.init.push_back(rule);
 }
 
 void Reader::readInit(const YAML::Node &node) {

@@ -73,6 +73,7 @@ private:
   void readPad(const YAML::Node &node);
   void readValues(const YAML::Node &node);
   void readInit(const YAML::Node &node);
+  void readGain(const YAML::Node &node, InitRule &rule);
   void readInitRule(const YAML::Node &node, InitRule rule);
   void readLoss(const YAML::Node &node);
   void readOptimizer(const YAML::Node &node);

@@ -109,6 +109,23 @@ TEST_F(SpecReaderTest, PlannedKeysAreNotYet) {
   expectError("precision: {compute: amp_bf16}\n", "not yet supported");
 }
 
+TEST_F(SpecReaderTest, InitHasGainsAndRefusesWhatARuleDoesNotRead) {
+  auto result = read("init: {from: kaiming, gain: tanh, mode: fan_out, rules: [{match: "
+                     "\"a*\", trunc_normal: 0.02, bound: 0.04}]}\n");
+  ASSERT_TRUE(result.spec) << result.errors[0];
+  EXPECT_EQ(result.spec->init[0].gain, 5.0 / 3);
+  EXPECT_TRUE(result.spec->init[0].fanOut);
+  EXPECT_EQ(result.spec->init[1].from, "trunc_normal");
+  EXPECT_EQ(result.spec->init[1].std, 0.02);
+  EXPECT_EQ(result.spec->init[1].bound, 0.04);
+  expectError("init: {from: zeros, gain: 2}\n", "'init.gain' has no effect on zeros");
+  expectError("init: {from: xavier, mode: fan_out}\n",
+              "'init.mode' has no effect on xavier");
+  expectError("init: {from: kaiming, gain: softmax}\n", "linear, sigmoid, tanh, relu");
+  expectError("init: {from: kaiming, mode: fan}\n", "expected one of fan_in, fan_out");
+  expectError("init: {trunc_normal: 1, bound: 0.1}\n", "less than a quarter");
+}
+
 TEST_F(SpecReaderTest, LossScaleIsAKindOrAMap) {
   auto result = read("precision: {loss_scale: {init: 1024, growth_interval: 100, "
                      "backoff: 0.25, min_scale: 0.5, max_scale: 2048}}\n");

@@ -56,7 +56,7 @@ Result<PlanPtr> compileProbe(const ProbeNetwork &network, int threads,
   options.spec.loss.kind = "cross_entropy";
   options.spec.loss.logits = "logits";
   options.spec.loss.labels = "labels";
-  options.spec.init = {{"*", "normal", 0.02}};
+  options.spec.init.emplace_back().from = "normal";
   options.outPath = folder + "/" + network.name + ".plan";
   CompileReport report;
   if (Status status = compileModule(*module, options, report); !status.ok())

@@ -1,5 +1,6 @@
 // Initial values by rule: PyTorch's scales, and draws that depend on seed and name alone.
 
+#include "frontend/SpecReader.h"
 #include "tests/passes/train/TrainFixture.h"
 
 using namespace sluice;
@@ -24,14 +25,18 @@ const char *model = R"(
     return %z : tensor<4x200xf32>
   })";
 
-Trained initialised(std::vector<InitRule> rules, uint64_t seed = 1) {
+Trained initialised(std::vector<InitRule> rules, uint64_t seed = 1,
+                    const std::string &text = model) {
   TrainingSpec spec = descent("mse");
   spec.init = std::move(rules);
   spec.seed = seed;
-  return Trained(model, spec);
+  return Trained(text, spec);
 }
 InitRule rule(const std::string &from, const std::string &match = "*") {
-  return {match, from};
+  InitRule made;
+  made.match = match;
+  made.from = from;
+  return made;
 }
 
 /// Mean about 0 and standard deviation, within five standard errors; all within `bound`.
@@ -66,6 +71,64 @@ TEST(Init, HasTheScalesOfKaimingAndXavier) {
     expect(xavier, "param/w2", std::sqrt(2.0 / 240));
     expect(xavier, "param/k", std::sqrt(2.0 / (72 + 144)));
     EXPECT_EQ(kaiming.at("param/b").reals[7], 0.5); // no fans: the model's
+  }
+}
+
+struct Recorded {
+  const char *layer;
+  std::vector<int64_t> shape; // PyTorch's
+  std::string rule;
+  double scale; // bound of uniform rules, deviation of normal ones
+};
+const Recorded recorded[] = {
+#include "tests/passes/train/init-values.inc"
+};
+
+/// A weight that no product reads, as those of convolutions and embeddings; PyTorch's
+/// layout speaks for itself then.
+HostTensor weightOf(const std::vector<int64_t> &shape, const std::string &rule) {
+  std::string type;
+  for (int64_t size : shape)
+    type += std::to_string(size) + "x";
+  std::string text = model;
+  text.insert(text.find("func.func"), "graph.parameter @\"param/layer\" : tensor<" +
+                                          type + "f32> \"parameter\"\n");
+  auto read = readSpec("", {"init=" + rule});
+  EXPECT_TRUE(read.spec) << rule;
+  Trained trained = initialised(read.spec->init, 1, text);
+  EXPECT_TRUE(trained.good) << trained.errors;
+  return trained.at("param/layer");
+}
+
+TEST(Init, HasTheScalesThatTorchDraws) {
+  for (const Recorded &r : recorded) {
+    SCOPED_TRACE(r.layer + (" " + r.rule));
+    HostTensor values = weightOf(r.shape, r.rule);
+    bool isNormal = r.rule.find("normal") != std::string::npos;
+    bool isCut = r.rule.find("trunc") != std::string::npos;
+    if (isNormal)
+      expectMoments(values, r.scale, isCut ? 2 : 1e9);
+    else
+      expectMoments(values, r.scale / std::sqrt(3.0), r.scale);
+  }
+}
+
+TEST(Init, OrthogonalRowsOrColumns) {
+  for (std::vector<int64_t> shape : {std::vector<int64_t>{6, 10}, {10, 6}, {5, 2, 3}}) {
+    HostTensor w = weightOf(shape, "{from: orthogonal, gain: 2}");
+    size_t rows = shape[0], columns = w.reals.size() / rows;
+    bool areRows = rows <= columns;
+    size_t count = areRows ? rows : columns, length = areRows ? columns : rows;
+    auto at = [&](size_t i, size_t k) {
+      return w.reals[areRows ? i * columns + k : k * columns + i];
+    };
+    for (size_t i = 0; i < count; ++i)
+      for (size_t j = 0; j <= i; ++j) {
+        double product = 0;
+        for (size_t k = 0; k < length; ++k)
+          product += at(i, k) * at(j, k);
+        EXPECT_NEAR(product, i == j ? 4 : 0, 1e-5);
+      }
   }
 }
 
