@@ -73,7 +73,7 @@ std::optional<TensorBytes> bytesOf(plan::StateOp state) {
 
 bool belongsInFile(plan::StateOp state) {
   return state.getInit() == "file" || state.getRole() == "parameter" ||
-         state.getRole() == "buffer";
+         state.getRole() == "buffer" || state.getRole() == "master";
 }
 
 } // namespace

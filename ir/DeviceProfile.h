@@ -36,7 +36,7 @@ struct ThreadScaling {
 struct DeviceRates {
   ProductRates product, conv{250e9, 8e9, 8e9, 10e9},
       convWeightGrad{250e9, 8e9, 8e9, 10e9};
-  double f64Flops = 60e9, bf16Flops = 1e12, f16Flops = 250e9, f8Flops = 250e9;
+  double f64Flops = 60e9, bf16Flops = 250e9, f16Flops = 250e9, f8Flops = 250e9;
   double vectorFlops = 160e9; ///< elementwise arithmetic and reductions
   double indexBytes = 20e9;   ///< per second: gather, scatter, pools
   double moveBytes = 60e9;    ///< transposes, packing, copies

@@ -135,10 +135,19 @@ struct ClipSpec {
 /// The loss is multiplied by a power of two before the backward pass, so that small
 /// gradients do not vanish in narrow formats.
 struct LossScaleSpec {
-  std::string kind = "none";                                 // dynamic, static, adaptive
+  std::string kind = "none"; // dynamic, static, adaptive
   double init = 65536, backoff = 0.5, min = 1, max = 0x1p24; // powers of two
   int64_t growthInterval = 2000;                             // dynamic
   bool isOn() const { return kind != "none"; }
+};
+
+/// What products compute in, and how weights that they read are kept.
+struct PrecisionSpec {
+  std::string compute = "fp32"; // amp_bf16, amp_fp16
+  std::string master;           // under amp: split, fp32, none
+  std::vector<std::string> keep; // globs of parameters or nodes: products that stay f32
+  std::string optimizerState = "fp32"; // bf16, int8
+  bool isNarrow() const { return compute != "fp32"; }
 };
 
 struct InitRule {
@@ -187,6 +196,7 @@ struct TrainingSpec {
   int64_t asRanks = 1;    // summed as by so many ranks; divides `accumulate`
   std::vector<ChangeSpec> changes; // by rising `at`
   ClipSpec clip;
+  PrecisionSpec precision;
   LossScaleSpec lossScale;
   std::vector<LoraRule> lora;
   std::optional<int64_t> budgetBytes;

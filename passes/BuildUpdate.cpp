@@ -140,8 +140,13 @@ private:
   }
 
   void update(const Gradient &gradient) {
-    OptimizerUpdate(builder, state, reads, gradient.parameter, applies)
-        .build(gradient.sum);
+    OptimizerUpdate update(builder, state, reads, gradient.parameter,
+                           spec.precision.optimizerState, applies);
+    graph::ParameterOp parameter = gradient.parameter;
+    if (!update.whyWide().empty())
+      decide(parameter->getParentOfType<ModuleOp>(), modelName(parameter.getSymName()),
+             "precision: moments stay f32: " + update.whyWide());
+    update.build(gradient.sum);
   }
 
   func::FuncOp entry;

@@ -1,6 +1,7 @@
 #include "passes/OptimizerUpdate.h"
 
 #include "ir/graph/GraphBuilder.h"
+#include "passes/NarrowState.h"
 
 using namespace mlir;
 
@@ -17,9 +18,11 @@ static DictionaryAttr optionsOf(graph::ParameterOp parameter) {
 
 OptimizerUpdate::OptimizerUpdate(OpBuilder &builder, StateSymbols &state,
                                  EntryReads &reads, graph::ParameterOp parameter,
-                                 Value applies)
-    : builder(builder), state(state), reads(reads), parameter(parameter),
-      applies(applies), options(optionsOf(parameter)) {}
+                                 StringRef momentFormat, Value finite)
+    : builder(builder), state(state), reads(reads), parameter(parameter), finite(finite),
+      options(optionsOf(parameter)) {
+  form = MomentForm::choose(momentFormat, kind(), parameter, wideReason);
+}
 
 APFloat OptimizerUpdate::number(StringRef key) const {
   return options.getAs<FloatAttr>(key).getValue();
@@ -83,32 +86,38 @@ Value OptimizerUpdate::keep(StringRef name, double fill) {
 
 Value OptimizerUpdate::keep(StringRef name, RankedTensorType type, double fill) {
   std::string symbol = ("opt/" + modelName(parameter.getSymName()) + "/" + name).str();
-  kept.push_back(state.declare(symbol, type, "moment", *parameter.getGroup()));
-  if (fill != 0)
-    kept.back().setFillAttr(builder.getF64FloatAttr(fill));
-  return reads.read(kept.back());
+  return kept
+      .emplace_back(form, symbol, type.clone(builder.getF32Type()), fill,
+                    *parameter.getGroup(), state, reads, builder)
+      .value();
 }
 
 void OptimizerUpdate::build(Value gradient) {
-  Value w = reads.read(parameter);
+  graph::GraphBuilder b(parameter.getLoc(), builder);
+  Value exact = readExact(parameter, state, reads, builder), w = exact;
+  if (form.kind == MomentForm::Int8) { // all in the shape of the blocks
+    int64_t elements = parameter.getTensorType().getNumElements();
+    w = b.reshape(w, {elements / form.block, form.block});
+    gradient = b.reshape(gradient, {elements / form.block, form.block});
+  }
   bool isAdamLike =
       llvm::is_contained({"adam", "adamw", "nadam", "radam", "lamb"}, kind());
   Operation *op = isAdamLike ? adamLike(w, gradient) : other(w, gradient);
-  write(parameter, w, op->getResult(0));
-  for (auto [target, value] : llvm::zip_equal(kept, op->getResults().drop_front()))
-    write(target, reads.read(target), value);
+  Value moves = applies();
+  Value next = b.reshape(op->getResult(0), parameter.getTensorType().getShape());
+  next = b.select(b.broadcastLike(moves, next), next, exact);
+  writeExact(parameter, next, state, reads, builder);
+  for (auto [moment, value] : llvm::zip_equal(kept, op->getResults().drop_front()))
+    moment.write(value, moves);
 }
 
 /// A group that is frozen while training, or an update that is skipped, keeps every bit:
 /// no update, no momentum, no decay.
-void OptimizerUpdate::write(graph::ParameterOp target, Value old, Value value) {
-  graph::GraphBuilder b(target.getLoc(), builder);
+Value OptimizerUpdate::applies() {
+  graph::GraphBuilder b(parameter.getLoc(), builder);
   Value active = constantControl("active", 1);
   Value moves = b.compare(active, "gt", b.splatLike(active, 0));
-  if (applies)
-    moves = b.make<graph::AndOp>(moves, applies);
-  Value kept = b.select(b.broadcastLike(moves, value), value, old);
-  b.create<graph::WriteOp>(target.getSymName(), kept);
+  return finite ? b.make<graph::AndOp>(moves, finite) : moves;
 }
 
 Operation *OptimizerUpdate::adamLike(Value w, Value g) {

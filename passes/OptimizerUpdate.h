@@ -1,6 +1,7 @@
 #pragma once
 // One optimizer operation per parameter, with the state it keeps.
 
+#include "passes/MomentForm.h"
 #include "passes/StateSymbols.h"
 
 namespace sluice {
@@ -9,12 +10,17 @@ namespace sluice {
 /// its group in `graph.groups`.
 class OptimizerUpdate {
 public:
-  /// `applies`: i1, whether the update changes anything; null: it does.
+  /// `momentFormat`: fp32, bf16 or int8. `finite`: i1, whether the update changes
+  /// anything; null: it does.
   OptimizerUpdate(mlir::OpBuilder &builder, StateSymbols &state, EntryReads &reads,
-                  graph::ParameterOp parameter, mlir::Value applies = {});
+                  graph::ParameterOp parameter, llvm::StringRef momentFormat = "fp32",
+                  mlir::Value finite = {});
 
   /// From the mean gradient; writes the parameter and its state.
   void build(mlir::Value gradient);
+  MomentForm momentForm() const { return form; }
+  /// Why the moments are f32 although the format is int8; else empty.
+  const std::string &whyWide() const { return wideReason; }
 
 private:
   // Options of the group. Flags are false where they are not given.
@@ -29,7 +35,8 @@ private:
   /// them; "NAME_rest" is 1 - NAME.
   void hyper(llvm::ArrayRef<llvm::StringRef> names);
   mlir::Value constantControl(llvm::StringRef name, double value);
-  void write(graph::ParameterOp target, mlir::Value old, mlir::Value value);
+  /// Whether this update changes the parameter (i1).
+  mlir::Value applies();
   /// A tensor of state like the parameter (or of `type`) that starts at `fill`; results
   /// of the operation are written to them in the order of these calls.
   mlir::Value keep(llvm::StringRef name, double fill = 0);
@@ -49,9 +56,11 @@ private:
   StateSymbols &state;
   EntryReads &reads;
   graph::ParameterOp parameter;
-  mlir::Value applies;
+  mlir::Value finite;
   mlir::DictionaryAttr options;
-  std::vector<graph::ParameterOp> kept;
+  MomentForm form;
+  std::string wideReason;
+  std::vector<StoredMoment> kept;
   llvm::SmallVector<mlir::Value> hyperValues;
   llvm::SmallVector<llvm::StringRef> hyperNames;
 };

@@ -19,6 +19,7 @@ std::unique_ptr<mlir::Pass> createBuildLoss(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildBackward(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildUpdate(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildEntries(const TrainingSpec &spec);
+std::unique_ptr<mlir::Pass> createAssignPrecision(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createVerifyTrain();
 
 std::unique_ptr<mlir::Pass> createDecomposeComposites();

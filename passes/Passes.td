@@ -101,6 +101,25 @@ def BuildEntries : SpecPass<"build-entries", "createBuildEntries"> {
   }];
 }
 
+def AssignPrecision : SpecPass<"assign-precision", "createAssignPrecision"> {
+  let summary = "Rounds what products read and give to 16 bits (`precision.compute`)";
+  let description = [{
+    Products take bf16 or f16, sum in f32 and round once; all else computes in f32. Each rounded value exists once and all of its readers see
+    it; moves of elements carry 16 bits. Gradients of parameters stay f32. Parameters that products read are stored in 16 bits, beside
+    `master/NAME/low` (split) or `master/NAME` (fp32). Nothing happens under `fp32`.
+
+    ```mlir
+    %w = graph.read @"param/w" : tensor<4x2xf32>
+    %y = graph.contract %x, %w {...} : (tensor<3x4xf32>, tensor<4x2xf32>) -> tensor<3x2xf32>
+    // becomes
+    %w = graph.read @"param/w" : tensor<4x2xbf16>
+    %0 = graph.cast %x {element_type = bf16} : (tensor<3x4xf32>) -> tensor<3x4xbf16>
+    %1 = graph.contract %0, %w {..., round_to = bf16} : (tensor<3x4xbf16>, tensor<4x2xbf16>) -> tensor<3x2xbf16>
+    %y = graph.cast %1 {element_type = f32} : (tensor<3x2xbf16>) -> tensor<3x2xf32>
+    ```
+  }];
+}
+
 def VerifyTrain : Pass<"verify-train", "::mlir::ModuleOp"> {
   let summary = "Checks what the train stage promises";
   let description = [{

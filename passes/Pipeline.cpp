@@ -22,10 +22,13 @@ void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
   // The loss comes before entries are split off, so that step and eval share it.
   passes.addPass(createBuildLoss(spec));
   passes.addPass(createBuildBackward(spec));
-  // The update sees sums of gradients: it divides once, after all micro-batches.
-  passes.addPass(createBuildUpdate(spec));
   // Evaluation is built from @forward, which no gradient code has touched.
   passes.addPass(createBuildEntries(spec));
+  // What is rounded follows from forward and backward together, in every entry alike;
+  // updates come behind, and compute in f32.
+  passes.addPass(createAssignPrecision(spec));
+  // The update sees sums of gradients: it divides once, after all micro-batches.
+  passes.addPass(createBuildUpdate(spec));
   // Gradients repeat forward expressions and leave unused ones.
   passes.addPass(createCSEPass());
   passes.addPass(createCanonicalizerPass());

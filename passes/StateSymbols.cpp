@@ -76,4 +76,13 @@ void report(ModuleOp module, const std::string &line) {
   module->setAttr("graph.report", builder.getArrayAttr(lines));
 }
 
+void decide(ModuleOp module, StringRef subject, const std::string &why) {
+  Builder builder(module.getContext());
+  SmallVector<Attribute> pairs;
+  if (auto known = module->getAttrOfType<ArrayAttr>("graph.decisions"))
+    pairs.assign(known.begin(), known.end());
+  pairs.push_back(builder.getStrArrayAttr({subject, why}));
+  module->setAttr("graph.decisions", builder.getArrayAttr(pairs));
+}
+
 } // namespace sluice

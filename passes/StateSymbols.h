@@ -52,4 +52,7 @@ private:
 /// Adds a line "topic: text" to the module's report of decisions.
 void report(mlir::ModuleOp module, const std::string &line);
 
+/// Adds to the module's `graph.decisions`, pairs of a subject and why.
+void decide(mlir::ModuleOp module, llvm::StringRef subject, const std::string &why);
+
 } // namespace sluice

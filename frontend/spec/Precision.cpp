@@ -34,10 +34,19 @@ std::string numberText(double value) {
 } // namespace
 
 void Reader::readPrecision(const YAML::Node &node) {
-  std::string compute = "fp32";
+  PrecisionSpec &precision = spec.precision;
+  std::string &compute = precision.compute;
   read(node, "compute", compute, "text");
-  oneOf(node["compute"] ? node["compute"] : node, compute, {"fp32"},
-        {"amp_bf16", "amp_fp16"}, "precision.compute");
+  oneOf(node["compute"] ? node["compute"] : node, compute,
+        {"fp32", "amp_bf16", "amp_fp16"}, {}, "precision.compute");
+  readMaster(node);
+  if (node["optimizer_state"]) {
+    read(node, "optimizer_state", precision.optimizerState, "text");
+    oneOf(node["optimizer_state"], precision.optimizerState, {"fp32", "bf16", "int8"},
+          {"fp8"}, "precision.optimizer_state");
+  }
+  if (node["rules"])
+    readRules(node["rules"]);
   if (compute == "amp_fp16")
     spec.lossScale.kind = "dynamic";
   if (node["loss_scale"])
@@ -46,6 +55,48 @@ void Reader::readPrecision(const YAML::Node &node) {
     error(node["loss_scale"],
           "'precision.loss_scale' is none under 'amp_fp16': gradients below 2^-24 would "
           "become 0; expected dynamic, static or adaptive");
+}
+
+/// bf16 and the 16 bits it lacks are an f32; what f16 lacks does not fit.
+void Reader::readMaster(const YAML::Node &node) {
+  PrecisionSpec &precision = spec.precision;
+  if (precision.isNarrow())
+    precision.master = precision.compute == "amp_bf16" ? "split" : "fp32";
+  if (!node["master"])
+    return;
+  read(node, "master", precision.master, "text");
+  if (!oneOf(node["master"], precision.master, {"split", "fp32", "none"}, {},
+             "precision.master"))
+    return;
+  if (!precision.isNarrow())
+    error(node["master"], "'precision.master' has no effect under compute fp32, where "
+                          "weights are stored in f32; remove it");
+  else if (precision.compute == "amp_fp16" && precision.master != "fp32")
+    error(node["master"],
+          "'precision.master' is '" + precision.master +
+              "' under amp_fp16, expected fp32: f16 and 16 bits more are no f32, and "
+              "updates of f16 weights alone overflow or vanish");
+}
+
+void Reader::readRules(const YAML::Node &node) {
+  if (!node.IsSequence())
+    return error(node, "'precision.rules' is no list, expected rules such as [{match: "
+                       "\"*.norm*\", keep: fp32}]");
+  for (const YAML::Node &rule : node) {
+    std::string match, keep;
+    read(rule, "match", match, "a glob of parameters or nodes");
+    read(rule, "keep", keep, "text");
+    if (rule["storage"])
+      error(rule["storage"], "'precision.rules[].storage' is not yet supported; "
+                             "expected 'keep: fp32'");
+    else if (match.empty() || keep != "fp32")
+      error(rule, "a rule of 'precision.rules' is {match: '" + match + "', keep: '" +
+                      keep + "'}, expected a glob and 'keep: fp32'");
+    else if (!spec.precision.isNarrow())
+      error(rule, "'precision.rules' has no effect under compute fp32; remove it");
+    else
+      spec.precision.keep.push_back(match);
+  }
 }
 
 /// A kind alone, or a map.

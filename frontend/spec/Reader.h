@@ -101,6 +101,8 @@ private:
   void readRegions(const YAML::Node &memory);
   void readMemory(const YAML::Node &node);
   void readPrecision(const YAML::Node &node);
+  void readMaster(const YAML::Node &node);
+  void readRules(const YAML::Node &node);
   void readLossScale(const YAML::Node &node);
   void powerOfTwo(const YAML::Node &parent, const char *key, double &into, double low,
                   double high);

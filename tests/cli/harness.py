@@ -51,13 +51,18 @@ def read_safetensors(path):
     raw = pathlib.Path(path).read_bytes()
     (length,) = struct.unpack("<Q", raw[:8])
     header = json.loads(raw[8 : 8 + length])
-    types = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "I32": np.int32, "BOOL": np.bool_, "U8": np.uint8}
+    types = {"F32": np.float32, "F64": np.float64, "F16": np.float16, "I64": np.int64, "I32": np.int32, "I16": np.int16,
+             "I8": np.int8, "BOOL": np.bool_, "U8": np.uint8}
     tensors = {}
     for name, entry in header.items():
         if name == "__metadata__":
             continue
         begin, end = entry["data_offsets"]
         data = raw[8 + length + begin : 8 + length + end]
+        if entry["dtype"] == "BF16":  # as the float32 with the same value
+            words = np.frombuffer(data, np.uint16).astype(np.uint32) << 16
+            tensors[name] = words.view(np.float32).reshape(entry["shape"])
+            continue
         tensors[name] = np.frombuffer(data, types[entry["dtype"]]).reshape(entry["shape"])
     return tensors
 

@@ -106,7 +106,6 @@ TEST_F(SpecReaderTest, UnknownKeyNamesPlaceAndNearest) {
 TEST_F(SpecReaderTest, PlannedKeysAreNotYet) {
   expectError("update: {mode: overlap}\n", "'update' is not yet supported");
   expectError("clip: {kind: agc, max: 1}\n", "'clip.kind: agc' is not yet supported");
-  expectError("precision: {compute: amp_bf16}\n", "not yet supported");
 }
 
 TEST_F(SpecReaderTest, InitHasGainsAndRefusesWhatARuleDoesNotRead) {

@@ -4,6 +4,7 @@
 #include "tools/sluice/Cli.h"
 #include "tools/sluice/MemoryCertificate.h"
 #include "tools/sluice/PlanVariants.h"
+#include "tools/sluice/PrecisionTable.h"
 #include "tools/sluice/TensorStory.h"
 
 namespace sluice::cli {
@@ -12,6 +13,7 @@ namespace {
 struct ExplainArguments {
   std::string plan, tensor;
   VariantChoice choice;
+  bool precision = false;
 };
 
 void say(Console &console, const std::string &subject, const std::string &why) {
@@ -35,6 +37,21 @@ void sayCertificates(const Plan &plan, const PlanVariant &variant, Console &cons
     console.line(line);
 }
 
+int sayPrecision(const Plan &plan, const std::string &wanted, Console &console) {
+  Json rows = Json::array();
+  for (Json &row : precisionRows(plan))
+    if (row["name"].get<std::string>().find(wanted) != std::string::npos)
+      rows.push_back(std::move(row));
+  if (rows.empty())
+    return console.fail(
+        Status::refused("the plan has no parameter named like '" + wanted +
+                        "'; 'sluice explain --precision' without a name lists them"));
+  for (const std::string &line : precisionLines(rows))
+    console.line(line);
+  console.result["parameters"] = std::move(rows);
+  return console.finish();
+}
+
 int runExplain(const ExplainArguments &arguments, Console &console) {
   auto read = PlanReader::readFile(arguments.plan);
   if (!read)
@@ -45,6 +62,8 @@ int runExplain(const ExplainArguments &arguments, Console &console) {
     return console.fail(found.status());
   const PlanVariant &variant = **found;
   console.result["decisions"] = Json::array();
+  if (arguments.precision)
+    return sayPrecision(plan, arguments.tensor, console);
   if (arguments.tensor.empty())
     sayCertificates(plan, variant, console);
   sayReport(plan, arguments.tensor, console);
@@ -68,6 +87,8 @@ Command addExplain(CLI::App &parent, Console &console) {
   app->add_option("plan", arguments->plan, "plan file")->required();
   app->add_option("tensor", arguments->tensor,
                   "name of a tensor or node of the model, or a part of one");
+  app->add_flag("--precision", arguments->precision,
+                "for each parameter: what it computes in, how it is stored, and why");
   addVariantOptions(app, arguments->choice);
   app->footer("Example: sluice explain model.plan fc1.weight");
   return {app, [arguments, &console] { return runExplain(*arguments, console); }};

@@ -1,0 +1,324 @@
+// Mixed precision as explicit types. Products (PrecisionRule) take 16-bit operands, sum
+// in f32 and round their result once; everything else computes in f32. A value is rounded
+// where it is an operand or a result of a product, for all of its readers, so that there
+// is one of it; operations that only move elements carry the 16 bits on. Which values
+// these are follows from the operations alone, never from what is fused or kept, and a
+// value computed again has the type of the first.
+//
+// Gradients of parameters stay f32 sums. Parameters that products read are stored in 16
+// bits, with what completes them to f32 as `precision.master` says.
+
+#include "ir/TrainingSpec.h"
+#include "ir/graph/GraphBuilder.h"
+#include "passes/EntryFunctions.h"
+#include "passes/NamePatterns.h"
+#include "passes/NarrowState.h"
+#include "passes/Passes.h"
+#include "passes/StateSymbols.h"
+
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Support/GlobPattern.h"
+
+using namespace mlir;
+
+namespace sluice {
+#define GEN_PASS_DEF_ASSIGNPRECISION
+#include "passes/Passes.h.inc"
+
+namespace {
+
+graph::PrecisionKind kindOf(Operation *op) {
+  auto rule = dyn_cast_or_null<graph::PrecisionRule>(op);
+  return rule ? rule.precision() : graph::PrecisionKind::Wide;
+}
+
+bool isF32(Value value) { return graph::tensorType(value).getElementType().isF32(); }
+
+/// The operands whose elements an operation moves.
+OperandRange movedOperands(Operation *op) {
+  return isa<graph::ConcatOp>(op) ? op->getOperands() : op->getOperands().take_front(1);
+}
+
+/// Names of parameters and of nodes whose products stay in f32.
+class KeptNames {
+public:
+  explicit KeptNames(const PrecisionSpec &spec) : used(spec.keep.size()) {
+    patterns = spec.keep;
+  }
+
+  bool match(Operation *op) {
+    bool found = false;
+    for (auto [i, pattern] : llvm::enumerate(patterns)) {
+      bool here = namesAny({pattern}, op->getLoc());
+      for (Value operand : op->getOperands())
+        if (auto read = operand.getDefiningOp<graph::ReadOp>())
+          here |= matchesName(pattern, modelName(read.getSymbol()));
+      used[i] = used[i] || here;
+      found |= here;
+    }
+    return found;
+  }
+
+  /// A pattern may name what no product reads: that it exists is enough.
+  void note(StringRef name) {
+    for (auto [i, pattern] : llvm::enumerate(patterns))
+      used[i] = used[i] || matchesName(pattern, name);
+  }
+
+  std::vector<std::string> unused() const {
+    std::vector<std::string> result;
+    for (auto [pattern, isUsed] : llvm::zip_equal(patterns, used))
+      if (!isUsed)
+        result.push_back(pattern);
+    return result;
+  }
+
+private:
+  static bool matchesName(const std::string &pattern, StringRef name) {
+    auto glob = llvm::GlobPattern::create(pattern);
+    if (glob)
+      return glob->match(name);
+    llvm::consumeError(glob.takeError());
+    return pattern == name;
+  }
+
+  std::vector<std::string> patterns;
+  std::vector<bool> used;
+};
+
+/// One entry: first what is rounded, then the rewrite.
+class EntryPrecision {
+public:
+  EntryPrecision(func::FuncOp entry, FloatType narrow, KeptNames &kept)
+      : entry(entry), narrow(narrow), kept(kept) {}
+
+  void mark() {
+    for (const NamedValue &result : results(entry))
+      if (StringRef(result.name).starts_with("grad/"))
+        exempt(result.value);
+    for (Operation &op : entry.getBody().front())
+      if (isNarrowProduct(&op)) {
+        products.insert(&op);
+        for (Value operand : op.getOperands())
+          markRoots(operand);
+      }
+  }
+
+  /// Symbols of the parameters that are read in 16 bits.
+  template <class F> void forEachParameter(F visit) const {
+    for (Value root : rounded)
+      if (auto read = root.getDefiningOp<graph::ReadOp>();
+          read && read.getSymbol().starts_with("param/"))
+        visit(read.getSymbol());
+  }
+
+  void rewrite(const llvm::StringSet<> &narrowParameters) {
+    Block &block = entry.getBody().front();
+    OpBuilder builder = OpBuilder::atBlockBegin(&block);
+    for (BlockArgument argument : block.getArguments())
+      if (rounded.contains(argument))
+        round(argument, builder);
+    for (Operation &op : llvm::make_early_inc_range(block)) {
+      builder.setInsertionPointAfter(&op);
+      auto read = dyn_cast<graph::ReadOp>(op);
+      if (read && narrowParameters.contains(read.getSymbol()))
+        readNarrow(read, builder);
+      else if (products.contains(&op))
+        rewriteProduct(&op, builder);
+      else if (kindOf(&op) == graph::PrecisionKind::Moves && isF32(op.getResult(0)))
+        rewriteMove(&op, builder);
+      else
+        for (Value result : op.getResults())
+          if (rounded.contains(result))
+            round(result, builder);
+    }
+  }
+
+  size_t productCount() const { return products.size(); }
+
+private:
+  bool isNarrowProduct(Operation *op) {
+    return kindOf(op) == graph::PrecisionKind::Product && isF32(op->getOperand(0)) &&
+           !kept.match(op);
+  }
+
+  /// The products that a gradient is the sum of keep their f32 results.
+  void exempt(Value gradient) {
+    Operation *op = gradient.getDefiningOp();
+    if (!op || !exempted.insert(op).second)
+      return;
+    if (kindOf(op) == graph::PrecisionKind::Moves)
+      for (Value operand : movedOperands(op))
+        exempt(operand);
+    if (isa<graph::AddOp>(op))
+      for (Value operand : op->getOperands())
+        exempt(operand);
+  }
+
+  void markRoots(Value value) {
+    if (!seen.insert(value).second)
+      return;
+    Operation *op = value.getDefiningOp();
+    if (kindOf(op) == graph::PrecisionKind::Moves)
+      for (Value operand : movedOperands(op))
+        markRoots(operand);
+    else
+      rounded.insert(value);
+  }
+
+  /// All readers of `value` read `stored` instead, widened.
+  void widen(Value value, Value stored, OpBuilder &builder) {
+    auto wide =
+        builder.create<graph::CastOp>(value.getLoc(), stored, builder.getF32Type());
+    value.replaceAllUsesExcept(wide, stored.getDefiningOp());
+  }
+
+  void round(Value value, OpBuilder &builder) {
+    if (!isF32(value))
+      return;
+    auto stored = builder.create<graph::CastOp>(value.getLoc(), value, narrow);
+    widen(value, stored, builder);
+  }
+
+  void readNarrow(graph::ReadOp read, OpBuilder &builder) {
+    auto stored = builder.create<graph::ReadOp>(
+        read.getLoc(), graph::tensorType(read.getValue()).clone(narrow),
+        read.getSymbol());
+    widen(read.getValue(), stored, builder);
+    read.erase();
+  }
+
+  /// What a widened value was before; null for others.
+  Value narrowed(Value value) const {
+    auto cast = value.getDefiningOp<graph::CastOp>();
+    bool isWidened = cast && graph::tensorType(cast.getX()).getElementType() == narrow;
+    return isWidened ? cast.getX() : Value();
+  }
+
+  Operation *rebuild(Operation *op, ValueRange operands, Type element, bool roundTo,
+                     OpBuilder &builder) {
+    SmallVector<NamedAttribute> attributes(op->getAttrs());
+    if (roundTo)
+      attributes.push_back(builder.getNamedAttr("round_to", TypeAttr::get(narrow)));
+    OperationState state(op->getLoc(), op->getName().getStringRef(), operands,
+                         {graph::tensorType(op->getResult(0)).clone(element)},
+                         attributes);
+    return builder.create(state);
+  }
+
+  void rewriteProduct(Operation *op, OpBuilder &builder) {
+    SmallVector<Value> operands;
+    for (Value operand : op->getOperands())
+      operands.push_back(narrowed(operand));
+    if (exempted.contains(op)) {
+      Operation *sum = rebuild(op, operands, builder.getF32Type(), false, builder);
+      op->getResult(0).replaceAllUsesWith(sum->getResult(0));
+    } else {
+      Operation *product = rebuild(op, operands, narrow, true, builder);
+      widen(op->getResult(0), product->getResult(0), builder);
+    }
+    op->erase();
+  }
+
+  void rewriteMove(Operation *op, OpBuilder &builder) {
+    SmallVector<Value> operands(op->getOperands());
+    for (auto [i, operand] : llvm::enumerate(movedOperands(op))) {
+      operands[i] = narrowed(operand);
+      if (!operands[i])
+        return;
+    }
+    Operation *moved = rebuild(op, operands, narrow, false, builder);
+    widen(op->getResult(0), moved->getResult(0), builder);
+    op->erase();
+  }
+
+  func::FuncOp entry;
+  FloatType narrow;
+  KeptNames &kept;
+  llvm::SmallSetVector<Value, 32> rounded; // roots: no moves
+  llvm::DenseSet<Value> seen;
+  llvm::DenseSet<Operation *> products, exempted;
+};
+
+class AssignPrecision : public impl::AssignPrecisionBase<AssignPrecision> {
+public:
+  explicit AssignPrecision(const TrainingSpec &spec) : spec(spec) {}
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    if (!spec.precision.isNarrow())
+      return;
+    Builder b(module.getContext());
+    bool half = spec.precision.compute == "amp_fp16";
+    FloatType narrow = half ? FloatType(b.getF16Type()) : FloatType(b.getBF16Type());
+    KeptNames kept(spec.precision);
+    std::vector<EntryPrecision> entries;
+    llvm::StringSet<> parameters;
+    size_t products = 0;
+    for (auto entry : module.getOps<func::FuncOp>()) {
+      EntryPrecision &precision = entries.emplace_back(entry, narrow, kept);
+      precision.mark();
+      precision.forEachParameter([&](StringRef symbol) { parameters.insert(symbol); });
+      products = std::max(products, precision.productCount());
+    }
+    if (failed(checkRules(kept)))
+      return signalPassFailure();
+    for (EntryPrecision &entry : entries)
+      entry.rewrite(parameters);
+    report(module, "precision: up to " + std::to_string(products) +
+                       " products of an entry in " + typeText(narrow) +
+                       " with f32 sums; all else computes in f32");
+    if (spec.precision.master == "none" && llvm::is_contained(spec.entries, "step"))
+      report(module, "precision: weights have no master: updates round stochastically, "
+                     "and what is below a step of " +
+                         typeText(narrow) + " is kept on average only");
+    narrowParameters(parameters, narrow);
+  }
+
+private:
+  LogicalResult checkRules(KeptNames &kept) {
+    std::vector<std::string> names;
+    for (auto parameter : getOperation().getOps<graph::ParameterOp>())
+      if (parameter.getRole() == "parameter") {
+        names.push_back(modelName(parameter.getSymName()).str());
+        kept.note(names.back());
+      }
+    for (const std::string &pattern : kept.unused())
+      return getOperation().emitError()
+             << "'precision.rules': '" << pattern
+             << "' matches no parameter and no product of the model"
+             << nearestNames(pattern, names);
+    return success();
+  }
+
+  void narrowParameters(const llvm::StringSet<> &symbols, FloatType narrow) {
+    StateSymbols state(getOperation());
+    bool trains = llvm::is_contained(spec.entries, "step");
+    for (graph::ParameterOp parameter : state.parameters()) {
+      bool isNarrow = symbols.contains(parameter.getSymName());
+      std::string master =
+          !parameter.getTrainable() || !trains ? "" : spec.precision.master;
+      if (isNarrow)
+        storeNarrow(parameter, narrow, master, state);
+      StringRef name = modelName(parameter.getSymName());
+      decide(getOperation(), name,
+             isNarrow
+                 ? "precision: computes in " + typeText(narrow) + ": products read it"
+                 : "precision: computes in f32: no product in " + typeText(narrow) +
+                       " reads it");
+    }
+  }
+
+  static std::string typeText(Type type) { return type.isBF16() ? "bf16" : "f16"; }
+
+  const TrainingSpec &spec;
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createAssignPrecision(const TrainingSpec &spec) {
+  return std::make_unique<AssignPrecision>(spec);
+}
+
+} // namespace sluice

@@ -1,0 +1,126 @@
+#include "passes/MomentForm.h"
+
+#include "ir/graph/GraphBuilder.h"
+#include "passes/NarrowState.h"
+
+using namespace mlir;
+
+namespace sluice {
+namespace {
+
+constexpr int64_t fullBlock = 256, leastBlock = 32, fewElements = 4096;
+
+int64_t blockOf(int64_t elements) {
+  for (int64_t block = fullBlock; block >= leastBlock; --block)
+    if (elements % block == 0)
+      return block;
+  return 0;
+}
+
+/// A table that rows are looked up in.
+bool isEmbedding(graph::ParameterOp parameter) {
+  auto module = parameter->getParentOfType<ModuleOp>();
+  WalkResult result = module.walk([&](graph::GatherOp gather) {
+    Value table = gather.getX();
+    if (auto cast = table.getDefiningOp<graph::CastOp>())
+      table = cast.getX();
+    auto read = table.getDefiningOp<graph::ReadOp>();
+    return read && read.getSymbol() == parameter.getSymName() ? WalkResult::interrupt()
+                                                              : WalkResult::advance();
+  });
+  return result.wasInterrupted();
+}
+
+} // namespace
+
+MomentForm MomentForm::choose(StringRef format, StringRef optimizer,
+                              graph::ParameterOp parameter, std::string &reason) {
+  if (format == "bf16")
+    return {Bf16};
+  if (format != "int8")
+    return {};
+  RankedTensorType type = parameter.getTensorType();
+  int64_t elements = type.getNumElements();
+  if (optimizer == "adafactor" || optimizer == "muon")
+    reason = optimizer.str() + " needs the matrix's rows";
+  else if (type.getRank() < 2)
+    reason = "a vector";
+  else if (elements < fewElements)
+    reason = "fewer than 4096 elements";
+  else if (isEmbedding(parameter))
+    reason = "an embedding";
+  else if (!blockOf(elements))
+    reason =
+        std::to_string(elements) + " elements do not divide into blocks of 32 to 256";
+  else
+    return {Int8, blockOf(elements)};
+  return {};
+}
+
+StoredMoment::StoredMoment(MomentForm form, StringRef symbol, RankedTensorType type,
+                           double fill, StringRef group, StateSymbols &state,
+                           EntryReads &reads, OpBuilder &builder)
+    : form(form), reads(reads), builder(builder) {
+  Type stored = form.kind == MomentForm::Int8   ? Type(builder.getI8Type())
+                : form.kind == MomentForm::Bf16 ? Type(builder.getBF16Type())
+                                                : type.getElementType();
+  tensor = state.declare(symbol, type.clone(stored), "moment", group);
+  if (fill != 0 && form.kind != MomentForm::Int8)
+    tensor.setFillAttr(builder.getF64FloatAttr(fill));
+  graph::GraphBuilder b(tensor.getLoc(), builder);
+  if (form.kind != MomentForm::Int8) {
+    exact = b.cast(reads.read(tensor), builder.getF32Type());
+    return;
+  }
+  int64_t blocks = type.getNumElements() / form.block;
+  scale = state.declare((symbol + "/scale").str(),
+                        RankedTensorType::get({blocks}, builder.getF32Type()), "moment",
+                        group);
+  if (fill != 0) {
+    constexpr double codeOfOne = -1, signedCodeOfOne = -128;
+    tensor.setFillAttr(
+        builder.getF64FloatAttr(isPositive() ? codeOfOne : signedCodeOfOne));
+    scale.setFillAttr(builder.getF64FloatAttr(fill));
+  }
+  Value codes = b.reshape(reads.read(tensor), {blocks, form.block});
+  Value unit = b.make<graph::DynamicDecodeOp>(codes, isPositive());
+  Value largest = b.reshape(reads.read(scale), {blocks, 1});
+  exact = b.mul(unit, b.broadcastLike(largest, unit));
+}
+
+bool StoredMoment::isPositive() {
+  StringRef name = StringRef(tensor.getSymName()).rsplit('/').second;
+  return llvm::is_contained({"v", "max_v", "sum", "square_avg"}, name);
+}
+
+void StoredMoment::write(Value next, Value moves) {
+  if (form.kind == MomentForm::Int8)
+    return writeCodes(next, moves);
+  graph::GraphBuilder b(tensor.getLoc(), builder);
+  if (form.kind == MomentForm::Bf16)
+    next = b.make<graph::RoundStochasticOp>(
+        next, randomOfUpdate(tensor, graph::tensorType(next).getShape(), reads, builder));
+  writeStored(tensor, next, moves);
+}
+
+void StoredMoment::writeStored(graph::ParameterOp target, Value next, Value moves) {
+  graph::GraphBuilder b(target.getLoc(), builder);
+  next = b.reshape(next, target.getTensorType().getShape());
+  Value kept = b.select(b.broadcastLike(moves, next), next, reads.read(target));
+  b.create<graph::WriteOp>(target.getSymName(), kept);
+}
+
+void StoredMoment::writeCodes(Value next, Value moves) {
+  constexpr double leastNormal = 0x1p-126; // below, the inverse may not be finite
+  graph::GraphBuilder b(tensor.getLoc(), builder);
+  Value largest = b.reduce(b.make<graph::AbsOp>(next), "max", {1}, /*keep=*/true);
+  Value usable = b.compare(largest, "ge", b.splatLike(largest, leastNormal));
+  Value one = b.splatLike(largest, 1), zero = b.splatLike(largest, 0);
+  Value inverse = b.select(usable, b.div(one, b.select(usable, largest, one)), zero);
+  Value codes = b.make<graph::DynamicEncodeOp>(
+      b.mul(next, b.broadcastLike(inverse, next)), isPositive());
+  writeStored(tensor, codes, moves);
+  writeStored(scale, largest, moves);
+}
+
+} // namespace sluice

@@ -1,0 +1,51 @@
+#pragma once
+// The state of optimizers in fewer bytes than it is computed in.
+
+#include "passes/StateSymbols.h"
+
+namespace sluice {
+
+/// How the moments of one parameter are kept (`precision.optimizer_state`).
+struct MomentForm {
+  enum Kind {
+    F32,
+    Bf16, ///< rounded stochastically: what decays slowly would stand still otherwise
+    Int8  ///< codes of the dynamic map, in blocks with their largest magnitude
+  };
+  Kind kind = F32;
+  int64_t block = 0; ///< Int8: elements of one, in row-major order
+
+  /// bf16 for all; int8 for tensors of rank 2 and above with 4096 elements or more that
+  /// are no embedding and divide into blocks: of 256, else of the largest divisor from 32
+  /// to 255 (Dettmers et al., 2022). Adafactor and Muon keep f32. `reason` says why a
+  /// tensor stays f32 under int8.
+  static MomentForm choose(llvm::StringRef format, llvm::StringRef optimizer,
+                           graph::ParameterOp parameter, std::string &reason);
+};
+
+/// One moment: read as f32, written in its form.
+class StoredMoment {
+public:
+  StoredMoment(MomentForm form, llvm::StringRef symbol, mlir::RankedTensorType type,
+               double fill, llvm::StringRef group, StateSymbols &state, EntryReads &reads,
+               mlir::OpBuilder &builder);
+
+  /// f32; under Int8 of shape [blocks, elements of a block].
+  mlir::Value value() const { return exact; }
+  /// Writes `next` where `moves` (i1, scalar) holds, else keeps every bit.
+  void write(mlir::Value next, mlir::Value moves);
+
+private:
+  void writeStored(graph::ParameterOp target, mlir::Value next, mlir::Value moves);
+  void writeCodes(mlir::Value next, mlir::Value moves);
+  /// No entry below 0: the map without signs has twice the values.
+  bool isPositive();
+
+  MomentForm form;
+  graph::ParameterOp tensor, scale;
+  EntryReads &reads;
+  mlir::OpBuilder &builder;
+  mlir::Value exact;
+};
+
+} // namespace sluice
