@@ -142,6 +142,18 @@ void avgPoolGradPlane(const PoolParams &p, const Operand &dy, float *dx) {
   });
 }
 
+/// Calls body(reader, plane of x): windows overlap, so a plane of 16 bits that is small
+/// enough is widened once rather than at every position.
+template <typename S, typename Body>
+SLUICE_INLINE void widenedOnce(const typename S::Element *x, int64_t size, Body body) {
+  constexpr int64_t kMost = 16384; // 64 KB of stack
+  if (S::kFormat == format::kF32 || size > kMost)
+    return body(S{}, x);
+  alignas(64) float plane[kMost];
+  widen<S>(x, plane, size);
+  body(F32{}, static_cast<const float *>(plane));
+}
+
 /// Calls body(f32 plane) and rounds what it left there into a plane of dx; that of f32 is
 /// written itself.
 template <typename Body>
@@ -170,7 +182,9 @@ void maxPool(void *const *buffers, const int64_t *params, int64_t begin, int64_t
       if (byTwo)
         maxPoolByTwo<S>(p, x, y.as<S>());
       else
-        maxPoolPlane<S>(p, x, y);
+        widenedOnce<S>(x, inSize, [&]<typename R>(R, const typename R::Element *plane) {
+          maxPoolPlane<R>(p, plane, y);
+        });
     }
   });
 }
@@ -193,8 +207,11 @@ void maxPoolGrad(void *const *buffers, const int64_t *params, int64_t begin, int
         maxPoolGradByTwo<S>(p, x, dy.as<S>(), dx.as<S>());
         continue;
       }
-      throughFloats(p, dx, p.resultType ? buffers[3] : nullptr,
-                    [&](float *sums) { maxPoolGradPlane<S>(p, x, dy, sums); });
+      throughFloats(p, dx, p.resultType ? buffers[3] : nullptr, [&](float *sums) {
+        widenedOnce<S>(x, inSize, [&]<typename R>(R, const typename R::Element *plane) {
+          maxPoolGradPlane<R>(p, plane, dy, sums);
+        });
+      });
     }
   });
 }
@@ -206,10 +223,13 @@ void avgPool(void *const *buffers, const int64_t *params, int64_t begin, int64_t
   if (outSize == 0)
     return;
   byFormat(p.sourceType, [&]<typename S>(S) {
-    for (int64_t u = begin; u < end; ++u)
-      avgPoolPlane<S>(p,
-                      static_cast<const typename S::Element *>(buffers[0]) + u * inSize,
-                      Result{buffers[1], p.resultType}.at(u * outSize));
+    for (int64_t u = begin; u < end; ++u) {
+      auto *x = static_cast<const typename S::Element *>(buffers[0]) + u * inSize;
+      Result y = Result{buffers[1], p.resultType}.at(u * outSize);
+      widenedOnce<S>(x, inSize, [&]<typename R>(R, const typename R::Element *plane) {
+        avgPoolPlane<R>(p, plane, y);
+      });
+    }
   });
 }
 

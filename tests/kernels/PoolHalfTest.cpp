@@ -59,6 +59,9 @@ TEST(PoolHalf, LongRows) { checkAll(pool(1, {{3, 2}, {200, 3, 1, 1, 1, 1}})); }
 TEST(PoolHalf, Overlapping) {
   checkAll(pool(3, {{9, 3, 2, 1, 1, 1}, {21, 3, 1, 1, 1, 1}}));
 }
+TEST(PoolHalf, PlanesTooLargeToWidenWhole) {
+  checkAll(pool(1, {{150, 3, 2, 1, 1, 1}, {160, 3, 2, 1, 1, 1}}));
+}
 TEST(PoolHalf, CeilModePadsAndDilations) {
   checkAll(pool(2, {{8, 3, 2, 1, 0, 1, true}, {9, 2, 2, 1, 1, 0, true}}));
   checkAll(pool(2, {{11, 3, 2, 2, 2, 1}, {12, 2, 3, 3, 1, 2}}));

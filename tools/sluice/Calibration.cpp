@@ -129,8 +129,11 @@ MeasuredLaunch workOfLaunch(const fbs::Launch &launch, const fbs::Plan &plan,
     const fbs::Stage &stage = *launch.stages()->Get(s);
     const fbs::Kernel &kernel = *plan.kernels()->Get(stage.kernel());
     KernelWork own;
-    if (!kernel.generated())
-      own = workOf(viewOf(kernel.name()), stage.params()->data(), launch.chunk());
+    if (!kernel.generated()) {
+      std::vector<int64_t> params(stage.params()->begin(), stage.params()->end());
+      params.resize(params.size() + kAddedParams);
+      own = workOf(viewOf(kernel.name()), params.data(), launch.chunk());
+    }
     work.addStage(own);
     if (sizeOf(launch.stages()) == 1) {
       measured.isOnlyGenerated = kernel.generated();
