@@ -54,20 +54,15 @@ class Runner {
 public:
   Runner(const std::string &model, const TrainingSpec &spec, const std::string &path,
          int threads = 2)
-      : model(model), spec(spec) {
+      : spec(spec) {
     CompileOptions options;
     options.spec = spec;
+    options.spec.init.emplace_back().from = "normal";
+    options.spec.init.back().std = 0.3;
     options.outPath = path;
     Compiled compiled = compileText(model, options);
     EXPECT_TRUE(compiled.status.ok()) << compiled.status.message;
-    open(path, threads);
-  }
-
-  void open(const std::string &path, int threads) {
     running.emplace(path, threads);
-    Trained trained(model, spec);
-    EXPECT_TRUE(trained.good) << trained.errors;
-    randomize(trained, *running);
   }
 
   Session &session() { return *running->session; }
@@ -107,7 +102,6 @@ public:
   }
 
 private:
-  std::string model;
   TrainingSpec spec;
   std::optional<Running> running;
 };
@@ -185,19 +179,43 @@ TEST(LossScale, KeepsRunningStatisticsOfSkippedUpdates) {
 
 TEST(LossScale, IsTheSameUnderRecomputeAndEveryNumberOfThreads) {
   PlanFolder folder;
-  std::vector<State> ends;
-  for (bool recomputes : {false, true})
-    for (int threads : {1, 2}) {
-      TrainingSpec spec = scaled(training(2));
-      spec.recompute = recomputes ? "sqrt" : "none";
-      Runner run(models::cnn, spec, folder.file("m.plan"), threads);
-      for (unsigned step = 0; step < 8; ++step)
-        run.step(20 + step, step == 3 || step == 4);
-      EXPECT_EQ(run.session().skippedUpdates(), 2);
-      ends.push_back(run.state());
-    }
-  for (const State &end : ends)
-    EXPECT_EQ(end, ends[0]);
+  for (const char *compute : {"fp32", "amp_fp16"}) {
+    std::vector<State> ends;
+    for (bool recomputes : {false, true})
+      for (int threads : {1, 2}) {
+        TrainingSpec spec = scaled(training(2));
+        spec.precision.compute = compute;
+        spec.precision.master = "fp32";
+        spec.recompute = recomputes ? "sqrt" : "none";
+        Runner run(models::cnn, spec, folder.file("m.plan"), threads);
+        for (unsigned step = 0; step < 8; ++step)
+          run.step(20 + step, step == 3 || step == 4);
+        EXPECT_EQ(run.session().skippedUpdates(), 2);
+        ends.push_back(run.state());
+      }
+    for (const State &end : ends)
+      EXPECT_EQ(end, ends[0]) << compute;
+  }
+}
+
+/// A scale at which f16 gradients overflow falls until they do not.
+TEST(LossScale, SettlesUnderF16) {
+  PlanFolder folder;
+  TrainingSpec spec = training();
+  spec.precision.compute = "amp_fp16";
+  spec.precision.master = "fp32";
+  spec.lossScale = {.kind = "dynamic", .init = 0x1p24};
+  Runner run(models::mlp, spec, folder.file("m.plan"));
+  State before = run.state();
+  int64_t skipped = 0;
+  while (run.step(1).skipped) {
+    EXPECT_EQ(run.state(), before);
+    ASSERT_LT(++skipped, 24);
+  }
+  EXPECT_GT(skipped, 0);
+  EXPECT_NE(run.state(), before);
+  EXPECT_EQ(run.scalar<float>("scale/value"), std::ldexp(0x1p24, -int(skipped)));
+  EXPECT_FALSE(run.step(1).skipped);
 }
 
 TEST(LossScale, AtItsFloorIsAnErrorThatNamesTheGradient) {
