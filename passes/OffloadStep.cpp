@@ -272,12 +272,11 @@ int64_t OffloadStep::readOnlyStateBytes(StringRef entry) const {
 /// Offsets of the state of either memory, in the order of the module.
 static void layOutAgain(ModuleOp module) {
   int64_t redZone = plan::redZoneOf(module);
-  int64_t ends[2] = {redZone, 0}; // device, host
+  int64_t ends[2] = {redZone, redZone}; // device, host
   for (auto state : module.getOps<plan::StateOp>()) {
     int64_t &end = ends[state.isOnHost()];
     state.setOffset(end);
-    end = llvm::alignTo(end + int64_t(state.getSize()), lineBytes) +
-          (state.isOnHost() ? 0 : redZone);
+    end = llvm::alignTo(end + int64_t(state.getSize()), lineBytes) + redZone;
   }
 }
 

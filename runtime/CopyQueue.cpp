@@ -49,11 +49,12 @@ void CopyQueue::waitUntil(const std::atomic<uint32_t> &word, uint32_t value) con
 }
 
 void CopyQueue::begin(std::span<const QueuedTransfer> list, TraceRing *ring,
-                      uint32_t index) {
+                      uint32_t index, const CopyHook *around) {
   // The thread sleeps: the last program has waited for all of its copies.
   transfers = list;
   trace = ring;
   program = index;
+  hook = around && *around ? around : nullptr;
   launchesDone.store(0, std::memory_order_relaxed);
   copiesDone.store(0, std::memory_order_relaxed);
   announceNext(generation);
@@ -68,13 +69,18 @@ void CopyQueue::run() {
   const std::span<const QueuedTransfer> list = transfers;
   TraceRing *const ring = trace;
   const uint32_t index = program;
+  const CopyHook *const around = hook;
   for (uint32_t i = 0; i < list.size(); ++i) {
     const QueuedTransfer &transfer = list[i];
     waitUntil(launchesDone, transfer.waitLaunches);
+    if (around)
+      (*around)(index, i, true);
     uint64_t beginNs = ring ? nowNs() : 0;
     std::memcpy(transfer.to, transfer.from, transfer.bytes);
     if (ring)
       ring->record(ring->workers() - 1, {index, i | traceCopyBit, beginNs, nowNs()});
+    if (around)
+      (*around)(index, i, false);
     announce(copiesDone, i + 1);
   }
 }

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <thread>
@@ -22,6 +23,10 @@ struct QueuedTransfer {
   uint32_t waitLaunches = 0; ///< launches that must be done before it begins
 };
 
+/// Called by the thread that copies before (true) and after every copy, with the indices
+/// of program and copy in the plan.
+using CopyHook = std::function<void(uint32_t, uint32_t, bool)>;
+
 /// Marks the copies among the launches of a trace.
 constexpr uint32_t traceCopyBit = uint32_t(1) << 31;
 
@@ -34,9 +39,9 @@ public:
   CopyQueue &operator=(const CopyQueue &) = delete;
 
   /// Starts on the copies of a program, which stay valid until finish(). `trace` may be
-  /// null; its last row is written.
+  /// null; its last row is written. `hook` is null or empty in all but tests.
   void begin(std::span<const QueuedTransfer> transfers, TraceRing *trace,
-             uint32_t program);
+             uint32_t program, const CopyHook *hook = nullptr);
   /// The first `count` launches are done.
   void launched(uint32_t count);
   /// Until the first `count` copies are done; by any worker.
@@ -56,6 +61,7 @@ private:
   std::span<const QueuedTransfer> transfers;
   TraceRing *trace = nullptr;
   uint32_t program = 0;
+  const CopyHook *hook = nullptr;
   bool stopping = false;
   alignas(64) std::atomic<uint32_t> generation{0};
   alignas(64) std::atomic<uint32_t> launchesDone{0};

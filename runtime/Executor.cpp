@@ -183,12 +183,12 @@ void Executor::callHook(size_t launch, bool isBefore, int worker) {
 }
 
 void Executor::run(ThreadTeam &runTeam, CopyQueue *copies, TraceRing *runTrace,
-                   const LaunchHook *runHook) {
+                   const LaunchHook *runHook, const CopyHook *copyHook) {
   FloatMode mode;
   team = &runTeam;
   copyQueue = hasCopies() ? copies : nullptr;
   if (copyQueue)
-    copyQueue->begin(transfers, runTrace, programIndex);
+    copyQueue->begin(transfers, runTrace, programIndex, copyHook);
   runTeamOrAlone(runTrace, runHook);
   if (copyQueue)
     copyQueue->finish();

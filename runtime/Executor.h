@@ -29,10 +29,10 @@ public:
 
   bool hasCopies() const { return !transfers.empty(); }
 
-  /// `copies` is needed where the program has copies; `trace` may be null, `hook` null or
-  /// empty.
+  /// `copies` is needed where the program has copies; `trace` may be null, the hooks null
+  /// or empty.
   void run(ThreadTeam &team, CopyQueue *copies, TraceRing *trace,
-           const LaunchHook *hook = nullptr);
+           const LaunchHook *hook = nullptr, const CopyHook *copyHook = nullptr);
 
 private:
   struct Operand {

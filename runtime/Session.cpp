@@ -123,7 +123,8 @@ void Session::writeControls(int64_t firstSample, int64_t valid) {
 void Session::execute(LoadedProgram &loaded, int64_t valid) {
   if (options.aroundProgram)
     options.aroundProgram(true);
-  loaded.executor->run(*team, copyQueue.get(), ring.get(), &options.aroundLaunch);
+  loaded.executor->run(*team, copyQueue.get(), ring.get(), &options.aroundLaunch,
+                       &options.aroundCopy);
   if (options.aroundProgram)
     options.aroundProgram(false);
   lastProgram = &loaded;

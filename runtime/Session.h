@@ -43,6 +43,7 @@ struct SessionOptions {
   /// Called with true before and with false after every program, on the caller's thread.
   std::function<void(bool)> aroundProgram;
   LaunchHook aroundLaunch;
+  CopyHook aroundCopy;
 };
 
 struct StepResult {

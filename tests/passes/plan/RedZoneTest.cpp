@@ -4,8 +4,7 @@
 #include "frontend/OnnxImporter.h"
 #include "runtime/Checksum.h"
 #include "runtime/PlanFile.h"
-#include "tests/passes/plan/PlanFixture.h"
-#include "tests/passes/plan/ZoneWatch.h"
+#include "tests/passes/plan/WatchedRun.h"
 #include "tests/passes/train/Models.h"
 
 #include <gtest/gtest.h>
@@ -67,72 +66,6 @@ std::string geluLayers(int count) {
          body + "return " + x + " : tensor<256x4xf32>\n}\n";
 }
 
-/// Runs every program of a plan and reports what was damaged.
-class WatchedRun {
-public:
-  WatchedRun(PlanPtr plan, const std::string &weights, int threads = 1)
-      : plan(plan), weights(weights), threads(threads),
-        state(plan->memory().stateBytes + 64), step(plan->memory().stepBytes + 64),
-        watch(*plan, zoneBytes, aligned(state), aligned(step)) {}
-
-  /// `observe` is called around launches too.
-  void run(const LaunchHook &observe = {}) {
-    SessionOptions options;
-    options.weightsPath = weights;
-    options.threads = threads;
-    options.stepPattern = ZoneWatch::pattern;
-    options.state = {aligned(state), plan->memory().stateBytes};
-    options.step = {aligned(step), plan->memory().stepBytes};
-    options.aroundLaunch = [&](uint32_t program, uint32_t launch, bool isBefore) {
-      watch.launch(program, launch, isBefore);
-      if (observe)
-        observe(program, launch, isBefore);
-    };
-    auto created = Session::create(plan, options);
-    ASSERT_TRUE(created.ok()) << created.status().message;
-    Session &session = **created;
-    std::string training = plan->accumulate() > 1 ? "micro" : "step";
-    StepResult result;
-    for (int64_t k = 0; k < 3; ++k)
-      ASSERT_TRUE(session.step(batch(training, k), result).ok());
-    ASSERT_TRUE(session.eval(batch("eval", 0), result).ok());
-    ASSERT_TRUE(session.infer(batch("infer", 0)).ok());
-  }
-
-  const uint8_t *base(fbs::Space space) {
-    return aligned(space == fbs::Space::state ? state : step);
-  }
-
-private:
-  static uint8_t *aligned(std::vector<uint8_t> &bytes) {
-    auto address = reinterpret_cast<uintptr_t>(bytes.data());
-    return bytes.data() + (64 - address % 64) % 64;
-  }
-
-  const Batch &batch(const std::string &program, int64_t k) {
-    Values inputs = inputsOf(*plan, program, 30 + k);
-    storage.clear();
-    next = {};
-    for (const InputSpec &input : plan->inputs(program))
-      storage.push_back(Running::bytesOf(inputs.at(input.name), input.dtype));
-    for (const std::string &bytes : storage)
-      next.data.push_back(bytes.data());
-    next.count = plan->batch();
-    next.firstSample = k * plan->batch();
-    return next;
-  }
-
-  PlanPtr plan;
-  std::string weights;
-  int threads;
-  std::vector<uint8_t> state, step;
-  std::vector<std::string> storage;
-  Batch next;
-
-public:
-  ZoneWatch watch;
-};
-
 void expectIntact(const std::string &model, CompileOptions options, int threads = 1) {
   PlanFolder folder;
   options.outPath = folder.file("m.plan");
@@ -140,10 +73,14 @@ void expectIntact(const std::string &model, CompileOptions options, int threads 
   ASSERT_TRUE(result.status.ok()) << result.status.message;
   auto plan = PlanReader::readFile(options.outPath);
   ASSERT_TRUE(plan.ok()) << plan.status().message;
-  WatchedRun watched(*plan, folder.file("m.safetensors"), threads);
+  WatchedRun watched(*plan, folder.file("m.safetensors"), zoneBytes, threads);
   ASSERT_NO_FATAL_FAILURE(watched.run());
   EXPECT_GT(watched.watch.zones, 50);
-  EXPECT_EQ(watched.watch.damage, std::vector<std::string>());
+  if (options.spec.offload != "none")
+    EXPECT_GT(watched.hostWatch.stateZones, 50);
+  if (options.spec.offload == "auto")
+    EXPECT_GT(watched.hostWatch.zones, 10);
+  EXPECT_EQ(watched.damage(), std::vector<std::string>());
 }
 
 TEST(RedZones, StayIntactInAnMlp) {
@@ -172,19 +109,23 @@ TEST(RedZones, StayIntactWithoutFusion) {
   expectIntact("small-decoder.onnx", options);
 }
 
-/// The smallest budget, which is in the refusal of one byte less.
-TEST(RedZones, StayIntactUnderABudget) {
-  PlanFolder folder;
-  CompileOptions options = zoned();
-  options.outPath = folder.file("m.plan");
+/// Gives the options the smallest budget, which is in the refusal of a byte.
+void takeSmallest(const std::string &model, CompileOptions &options) {
+  options.stopAfter = CompileStage::Plan;
   options.spec.budgetBytes = 1;
-  Compiled refused = compiled(geluLayers(6), options);
+  Compiled refused = compiled(model, options);
   ASSERT_EQ(refused.status.code, StatusCode::doesNotFit);
   std::smatch smallest;
   ASSERT_TRUE(std::regex_search(refused.status.message, smallest,
                                 std::regex("smallest that can be met is ([0-9]+) bytes")))
       << refused.status.message;
   options.spec.budgetBytes = std::stoll(smallest[1]);
+  options.stopAfter = CompileStage::Code;
+}
+
+TEST(RedZones, StayIntactUnderABudget) {
+  CompileOptions options = zoned();
+  ASSERT_NO_FATAL_FAILURE(takeSmallest(geluLayers(6), options));
   expectIntact(geluLayers(6), options);
 }
 
@@ -197,7 +138,16 @@ TEST(RedZones, StayIntactWithRecompute) {
 TEST(RedZones, StayIntactBesideCopiesToAndFromTheHost) {
   CompileOptions options = zoned();
   options.spec.offload = "host";
-  expectIntact(models::mlp, options);
+  expectIntact("small-decoder.onnx", options);
+}
+
+TEST(RedZones, StayIntactInBothMemoriesWhereValuesMove) {
+  CompileOptions options = zoned();
+  options.spec.offload = "auto";
+  options.spec.recompute = "none";
+  ASSERT_NO_FATAL_FAILURE(takeSmallest(geluLayers(6), options));
+  for (int threads : {1, 2})
+    expectIntact(geluLayers(6), options, threads);
 }
 
 /// A buffer as one launch sees it.
@@ -210,10 +160,9 @@ struct Seen {
 
 class Planted : public testing::Test {
 protected:
-  void SetUp() override {
-    CompileOptions options = zoned();
+  void compile(const std::string &model, CompileOptions options) {
     options.outPath = folder.file("m.plan");
-    Compiled result = compiled(models::mlp, options);
+    Compiled result = compiled(model, options);
     ASSERT_TRUE(result.status.ok()) << result.status.message;
     weights = folder.file("m.safetensors");
     file = readBytes(options.outPath);
@@ -239,7 +188,7 @@ protected:
         const fbs::BufferInfo *buffer = program->buffers()->Get(b);
         ends.insert({fbs::Space::step, buffer->offset() + buffer->size() - zoneBytes});
       }
-    WatchedRun watched(plan, weights);
+    WatchedRun watched(plan, weights, zoneBytes);
     std::map<Seen, uint32_t> before;
     std::set<Seen> found;
     watched.run([&](uint32_t p, uint32_t l, bool isBefore) {
@@ -285,6 +234,7 @@ protected:
 };
 
 TEST_F(Planted, EveryWriteOneElementTooFarIsSeen) {
+  ASSERT_NO_FATAL_FAILURE(compile(models::mlp, zoned()));
   PlanPtr plan = read();
   ASSERT_TRUE(plan);
   std::set<Seen> all = writtenToTheEnd(plan);
@@ -294,12 +244,39 @@ TEST_F(Planted, EveryWriteOneElementTooFarIsSeen) {
     PlanPtr wrong = read();
     move(seen, seen.offset + 4, seen.offset);
     ASSERT_TRUE(wrong);
-    WatchedRun watched(wrong, weights);
+    WatchedRun watched(wrong, weights, zoneBytes);
     ASSERT_NO_FATAL_FAILURE(watched.run());
-    EXPECT_FALSE(watched.watch.damage.empty())
+    EXPECT_FALSE(watched.damage().empty())
         << "byte " << seen.offset << " of launch " << seen.launch << " of program "
         << seen.program;
   }
+}
+
+TEST_F(Planted, EveryCopyToTheHostOneElementTooEarlyIsSeen) {
+  CompileOptions options = zoned();
+  options.spec.offload = "auto";
+  options.spec.recompute = "none";
+  ASSERT_NO_FATAL_FAILURE(takeSmallest(geluLayers(6), options));
+  ASSERT_NO_FATAL_FAILURE(compile(geluLayers(6), options));
+  int64_t planted[2] = {0, 0}; // state, step
+  const fbs::Plan *raw = fbs::GetPlan(file.data() + planHeaderBytes);
+  for (const fbs::Program *program : *raw->programs())
+    for (uint32_t c = 0; c < sizeOf(program->copies()); ++c) {
+      auto *copy = const_cast<fbs::Copy *>(program->copies()->Get(c));
+      if (copy->to_space() < fbs::Space::host_state || copy->size() == 0)
+        continue;
+      copy->mutate_to_offset(copy->to_offset() - 4);
+      PlanPtr wrong = read();
+      copy->mutate_to_offset(copy->to_offset() + 4);
+      ASSERT_TRUE(wrong);
+      WatchedRun watched(wrong, weights, zoneBytes);
+      ASSERT_NO_FATAL_FAILURE(watched.run());
+      EXPECT_FALSE(watched.hostWatch.damage.empty())
+          << "copy " << c << " of '" << program->name()->str() << "'";
+      ++planted[copy->to_space() == fbs::Space::host_step];
+    }
+  EXPECT_GT(planted[0], 0);
+  EXPECT_GT(planted[1], 2);
 }
 
 } // namespace
