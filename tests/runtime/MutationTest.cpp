@@ -9,6 +9,7 @@
 #include "runtime/Checksum.h"
 #include "runtime/CodeImage.h"
 #include "runtime/Safetensors.h"
+#include "runtime/StateTransfer.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -93,8 +94,33 @@ static Bytes image() {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-/// Everything short of running: names, inputs, level, code, kernels, addresses.
+/// A parameter and a moment that have what completes them beside them.
+static void addNarrowState(TestPlan &p) {
+  p.state("param/a", DType::bf16, {8, 16});
+  p.state("master/a/low", DType::i16, {8, 16}, fbs::Role::master);
+  p.state("opt/a/v", DType::i8, {8, 16}, fbs::Role::moment);
+  p.state("opt/a/v/scale", DType::f32, {4}, fbs::Role::moment);
+}
+
+/// What completes a tensor is as large as its form says.
+static void useForms(const Plan &plan) {
+  for (uint32_t i = 0; i < sizeOf(plan.raw().state()); ++i) {
+    const fbs::StateTensor *tensor = plan.raw().state()->Get(i);
+    StoredForm form = storedForm(plan, *tensor);
+    if (form.completion == Completion::nothing)
+      continue;
+    std::string name = completionName(viewOf(tensor->name()), form.completion);
+    const fbs::StateTensor *completion = plan.state(name);
+    ASSERT_NE(completion, nullptr);
+    EXPECT_EQ(completion->size(),
+              completionBytes(form, tensor->size() / dtypeSize(form.dtype)));
+    EXPECT_TRUE(isCompletion(plan, *completion)) << name;
+  }
+}
+
+/// Everything short of running: names, forms, inputs, level, code, kernels, addresses.
 static void usePlan(const Plan &plan) {
+  useForms(plan);
   for (const PlanVariant &variant : plan.variants())
     for (const std::string &name : plan.programNames())
       for (const InputSpec &input : plan.inputs(name, variant.bucket))
@@ -117,6 +143,7 @@ static void usePlan(const Plan &plan) {
 TEST(Mutation, PlansAreRefusedOrUsable) {
   TestPlan p = twoBucketPlan();
   p.plan.threads = 2;
+  addNarrowState(p);
   p.plan.programs[0]->buffers.push_back(std::make_unique<fbs::BufferInfoT>());
   p.plan.report.push_back(std::make_unique<fbs::KeyValueT>());
   // A launch of the built-in catalogue, parameters wrong on purpose.
@@ -179,8 +206,11 @@ TEST(Mutation, CodeImagesAreRefusedOrInBounds) {
 
 TEST(Mutation, CheckpointsAreRefusedOrWhole) {
   TemporaryFolder folder;
-  PlanPtr plan = adamPlan(0.1).read();
-  auto session = makeSession(plan);
+  TestPlan p = adamPlan(0.1), other = adamPlan(0.1);
+  addNarrowState(p);
+  other.state("param/a", DType::f32, {8, 16});
+  other.state("opt/a/v", DType::bf16, {8, 16}, fbs::Role::moment);
+  auto session = makeSession(p.read()), wide = makeSession(other.read());
   std::vector<float> targets = {0};
   StepResult result;
   ASSERT_TRUE(session->step(batchOf(targets), result).ok());
@@ -214,6 +244,7 @@ TEST(Mutation, CheckpointsAreRefusedOrWhole) {
         .write(reinterpret_cast<const char *>(file.data()),
                static_cast<std::streamsize>(file.size()));
     auto info = loadCheckpoint(*session, folder.path);
+    EXPECT_EQ(loadCheckpoint(*wide, folder.path).ok(), info.ok());
     ++(info ? accepted : refused);
     if (info && !repaired)
       EXPECT_TRUE(file == original) << "a damaged checkpoint was accepted";
