@@ -250,7 +250,10 @@ TEST_F(SpecReaderTest, DesignNoteSpellingsAreTranslatedAndSaid) {
   EXPECT_DOUBLE_EQ(result.spec->optimizer.lr, 5e-5);
   EXPECT_EQ(result.spec->dimensions.at("batch_size"), 32);
   EXPECT_EQ(result.translations.size(), 2u);
-  expectError("training_params: {precision: amp_fp16}\n", "not yet supported");
+  result = read("training_params: {precision: amp_fp16}\n");
+  ASSERT_TRUE(result.spec) << result.errors[0];
+  EXPECT_EQ(result.spec->precision.compute, "amp_fp16");
+  EXPECT_EQ(result.spec->lossScale.kind, "dynamic");
   result =
       read("training_params: {memory: {checkpointing: true, offload_threshold: 0.9}}\n");
   ASSERT_TRUE(result.spec) << result.errors[0];
