@@ -133,6 +133,8 @@ void RegionClusters::add(Operation *op, bool fuse) {
   bool view = isa<graph::ReshapeOp>(op);
   if (fuse ? isFree(op) || view : isConstant && isFree(op))
     cloneIntoUsers(op);
+  if (fuse && isConstant && isFree(op))
+    joinResets(op);
   if (fuse && isCheapToRepeat(op) && isReadByFewClusters(op))
     cloneIntoUsers(op);
   if (op->use_empty() && (mayJoin(op) || isFree(op) || view)) {
@@ -236,6 +238,28 @@ bool RegionClusters::joinUpdate(Operation *op) {
   StringRef name = updatedTensor(op);
   Cluster *cluster = name.empty() ? nullptr : updates.lookup(name);
   return cluster && tryJoin(op, *cluster);
+}
+
+/// Accumulated gradients start anew in the update that reads them, while they are in the
+/// cache.
+void RegionClusters::joinResets(Operation *constant) {
+  for (OpOperand &use : llvm::make_early_inc_range(constant->getResult(0).getUses())) {
+    auto write = dyn_cast<graph::WriteOp>(use.getOwner());
+    if (!write || !write.getSymbol().starts_with("grad/"))
+      continue;
+    Cluster *cluster = updates.lookup(write.getSymbol().split('/').second);
+    if (!cluster || cluster->elements != elementsOf(use.get()) ||
+        llvm::any_of(cluster->ops, llvm::IsaPred<graph::ReduceOp>))
+      continue; // or the old value may be read again, behind a sum
+    Operation *clone = constant->clone();
+    block.getOperations().insertAfter(constant->getIterator(), clone);
+    position[clone] = position[constant];
+    use.set(clone->getResult(0));
+    if (tryJoin(clone, *cluster))
+      continue;
+    use.set(constant->getResult(0));
+    clone->erase();
+  }
 }
 
 bool RegionClusters::startCluster(Operation *op) {

@@ -39,6 +39,7 @@ private:
   bool joinOnlyUser(mlir::Operation *op);
   bool joinFirstUser(mlir::Operation *op);
   bool joinUpdate(mlir::Operation *op);
+  void joinResets(mlir::Operation *constant);
   bool startCluster(mlir::Operation *op);
   bool wouldCycle(mlir::Operation *op, const Cluster &cluster) const;
   /// What is placed lies deeper than all that must run after it: whatever reaches a

@@ -98,3 +98,35 @@ module attributes {graph.threads = 1 : i64} {
     return
   }
 }
+
+// -----
+
+// Accumulated gradients are read and start anew in the same launch.
+module attributes {graph.threads = 1 : i64} {
+  graph.parameter @"param/a" : tensor<5xf32> "parameter" {trainable}
+  graph.parameter @"grad/a" : tensor<5xf32> "accumulator"
+  graph.parameter @"param/b" : tensor<2x3xf32> "parameter" {trainable}
+  graph.parameter @"grad/b" : tensor<2x3xf32> "accumulator"
+
+  // CHECK-LABEL: plan.program @update
+  // CHECK-DAG: %[[A:.*]] = plan.state_buffer @"param/a"
+  // CHECK-DAG: %[[G:.*]] = plan.state_buffer @"grad/a"
+  // CHECK: plan.launch "sub" units 2 chunk 2 node "a+b"
+  // CHECK-NEXT: plan.stage @{{.*}} ins(%[[A]], %[[G]]) outs(%[[A]], %[[G]])
+  // CHECK-NOT: plan.launch
+  func.func @update() {
+    %zero = graph.constant dense<0.0> : tensor<5xf32>
+    %zeros = graph.constant dense<0.0> : tensor<2x3xf32>
+    %a = graph.read @"param/a" : tensor<5xf32>
+    %ga = graph.read @"grad/a" : tensor<5xf32>
+    %a1 = graph.sub %a, %ga : (tensor<5xf32>, tensor<5xf32>) -> tensor<5xf32>
+    %b = graph.read @"param/b" : tensor<2x3xf32>
+    %gb = graph.read @"grad/b" : tensor<2x3xf32>
+    %b1 = graph.sub %b, %gb : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x3xf32>
+    graph.write @"param/a", %a1 : tensor<5xf32>
+    graph.write @"param/b", %b1 : tensor<2x3xf32>
+    graph.write @"grad/a", %zero : tensor<5xf32>
+    graph.write @"grad/b", %zeros : tensor<2x3xf32>
+    return
+  }
+}
