@@ -283,12 +283,33 @@ template <typename Op> struct WidenIntegers : OpRewritePattern<Op> {
   }
 };
 
+/// The gradient of a maximum pool reads 16 bits as they are: widening them first would
+/// cost their f32 copies.
+struct ReadNarrow : OpRewritePattern<graph::MaxPoolGradOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(graph::MaxPoolGradOp op,
+                                PatternRewriter &rewriter) const override {
+    bool found = false;
+    for (OpOperand &operand : op->getOpOperands()) {
+      auto cast = operand.get().getDefiningOp<graph::CastOp>();
+      std::optional<int64_t> from =
+          cast ? formatOf(graph::tensorType(cast.getX()).getElementType()) : std::nullopt;
+      if (!from || *from == format::kF32 || !cast.getElementType().isF32())
+        continue;
+      rewriter.modifyOpInPlace(op, [&] { operand.set(cast.getX()); });
+      found = true;
+    }
+    return success(found);
+  }
+};
+
 struct LegalizeForKernels : impl::LegalizeForKernelsBase<LegalizeForKernels> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<FoldOperandTranspose, FoldResultTranspose, FoldEmptyReduce, SplitReduce,
-                 WidenIntegers<graph::CumSumOp>, WidenIntegers<graph::ArgMaxOp>>(
-        &getContext());
+    patterns
+        .add<FoldOperandTranspose, FoldResultTranspose, FoldEmptyReduce, SplitReduce,
+             ReadNarrow, WidenIntegers<graph::CumSumOp>, WidenIntegers<graph::ArgMaxOp>>(
+            &getContext());
     addShapePatterns(patterns);
     // Only what the others leave: transposes cost a trip through memory.
     RewritePatternSet transposes(&getContext());

@@ -184,10 +184,15 @@ LogicalResult MaxPoolGradOp::inferReturnTypes(MLIRContext *, std::optional<Locat
       withSpatial(loc, "max_pool_grad", adaptor.getX().getType(), adaptor.getOutput());
   if (failed(dy))
     return failure();
-  if (*dy != adaptor.getDy().getType())
-    return emitOptionalError(loc, "dy of 'max_pool_grad' has type ",
-                             adaptor.getDy().getType(), ", expected ", *dy);
-  results.push_back(adaptor.getX().getType());
+  auto given = cast<RankedTensorType>(adaptor.getDy().getType());
+  Type element = given.getElementType();
+  // Only positions come from x: it may be stored otherwise than dy, whose sums dx is.
+  bool alike = sumType(dy->getElementType()) == sumType(element);
+  if (given != dy->clone(element) || !alike)
+    return emitOptionalError(loc, "dy of 'max_pool_grad' has type ", given, ", expected ",
+                             *dy);
+  results.push_back(
+      cast<RankedTensorType>(adaptor.getX().getType()).clone(sumType(element)));
   return success();
 }
 

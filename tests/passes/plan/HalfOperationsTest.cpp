@@ -122,6 +122,27 @@ TEST(HalfOperations, Pools) {
   return %p, %q : tensor<2x3x4xf32>, tensor<2x3x4xf32>)");
 }
 
+/// The position comes from 16 bits, the gradient from either; its sums stay f32.
+TEST(HalfOperations, MaximumPoolGradients) {
+  std::string pool =
+      "{kernel = array<i64: 3>, strides = array<i64: 2>, dilations = array<i64: 1>, "
+      "pads_begin = array<i64: 1>, pads_end = array<i64: 1>, output = array<i64: 4>}";
+  expectSameInBoth(
+      "(%x: tensor<2x3x7xf32> {graph.name = \"x\"}, %dy: tensor<2x3x4xf32> {graph.name = "
+      "\"dy\"}) -> (tensor<2x3x7xf32> {graph.name = \"a\"}, tensor<2x3x7xf32> "
+      "{graph.name = \"b\"}, tensor<2x3x7xf32> {graph.name = \"c\"})",
+      R"(  %h = graph.cast %x {element_type = half} : (tensor<2x3x7xf32>) -> tensor<2x3x7xhalf>
+  %d = graph.cast %dy {element_type = half} : (tensor<2x3x4xf32>) -> tensor<2x3x4xhalf>
+  %w = graph.cast %h {element_type = f32} : (tensor<2x3x7xhalf>) -> tensor<2x3x7xf32>
+  %a = graph.max_pool_grad %h, %dy )" +
+          pool + R"( : (tensor<2x3x7xhalf>, tensor<2x3x4xf32>) -> tensor<2x3x7xf32>
+  %b = graph.max_pool_grad %w, %dy )" +
+          pool + R"( : (tensor<2x3x7xf32>, tensor<2x3x4xf32>) -> tensor<2x3x7xf32>
+  %c = graph.max_pool_grad %h, %d )" +
+          pool + R"( : (tensor<2x3x7xhalf>, tensor<2x3x4xhalf>) -> tensor<2x3x7xf32>
+  return %a, %b, %c : tensor<2x3x7xf32>, tensor<2x3x7xf32>, tensor<2x3x7xf32>)");
+}
+
 TEST(HalfOperations, Moves) {
   expectSameInBoth(
       "(%x: tensor<5x6xf32> {graph.name = \"x\"}, %i: tensor<7xi64> {graph.name = "

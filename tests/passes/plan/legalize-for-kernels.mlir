@@ -96,3 +96,15 @@ func.func @overlapping_pads_stay(%a: tensor<3xf32>) -> tensor<4xf32> {
   %2 = graph.add %0, %1 : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
   return %2 : tensor<4xf32>
 }
+
+// The gradient of a maximum pool reads what is stored in 16 bits without an f32 copy of it.
+// CHECK-LABEL: @pool_gradient_reads_narrow
+// CHECK-SAME: (%[[X:.*]]: tensor<1x2x8xbf16>, %[[DY:.*]]: tensor<1x2x4xbf16>)
+func.func @pool_gradient_reads_narrow(%x: tensor<1x2x8xbf16>, %dy: tensor<1x2x4xbf16>) -> tensor<1x2x8xf32> {
+  // CHECK-NEXT: %[[DX:.*]] = graph.max_pool_grad %[[X]], %[[DY]] {{.*}} -> tensor<1x2x8xf32>
+  // CHECK-NEXT: return %[[DX]]
+  %wx = graph.cast %x {element_type = f32} : (tensor<1x2x8xbf16>) -> tensor<1x2x8xf32>
+  %wdy = graph.cast %dy {element_type = f32} : (tensor<1x2x4xbf16>) -> tensor<1x2x4xf32>
+  %dx = graph.max_pool_grad %wx, %wdy {kernel = array<i64: 2>, strides = array<i64: 2>, dilations = array<i64: 1>, pads_begin = array<i64: 0>, pads_end = array<i64: 0>, output = array<i64: 4>} : (tensor<1x2x8xf32>, tensor<1x2x4xf32>) -> tensor<1x2x8xf32>
+  return %dx : tensor<1x2x8xf32>
+}
