@@ -7,6 +7,7 @@
 #include "runtime/Session.h"
 #include "tests/passes/train/TrainFixture.h"
 
+#include <bit>
 #include <filesystem>
 #include <fstream>
 
@@ -128,9 +129,17 @@ public:
       bytes.append(reinterpret_cast<const char *>(&value), sizeof value);
     };
     for (double x : tensor.reals)
-      append(static_cast<float>(x));
+      if (type == DType::bf16)
+        append(
+            static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(x)) >> 16));
+      else if (type == DType::f16)
+        append(halfBits(x));
+      else
+        append(static_cast<float>(x));
     for (int64_t x : tensor.integers)
-      if (type == DType::i64)
+      if (type == DType::i16)
+        append(static_cast<int16_t>(x));
+      else if (type == DType::i64)
         append(x);
       else if (type == DType::i32)
         append(static_cast<int32_t>(x));
@@ -139,25 +148,55 @@ public:
     return bytes;
   }
 
+  static uint16_t halfBits(double x) {
+    llvm::APFloat value(x);
+    bool loses = false;
+    value.convert(llvm::APFloat::IEEEhalf(), llvm::APFloat::rmNearestTiesToEven, &loses);
+    return static_cast<uint16_t>(value.bitcastToAPInt().getZExtValue());
+  }
+
   std::unique_ptr<Session> session;
 
 private:
   std::vector<std::string> storage;
 };
 
-/// Gives every floating-point parameter of both the same random values.
+/// Gives every floating-point parameter of both the same random values, and what
+/// completes it to f32 the rest of them.
 inline void randomize(Trained &trained, Running &running) {
   trained.randomize();
+  auto give = [&](const std::string &symbol, std::vector<double> reals,
+                  std::vector<int64_t> integers = {}) {
+    HostTensor &tensor = trained.state[symbol];
+    tensor.reals = std::move(reals);
+    tensor.integers = std::move(integers);
+    auto type = static_cast<DType>(running.session->plan().state(symbol)->dtype());
+    std::string bytes = Running::bytesOf(tensor, type);
+    Status status = running.session->writeState(symbol, bytes.data(), bytes.size());
+    EXPECT_TRUE(status.ok()) << status.message;
+  };
   for (auto parameter : trained.module->getOps<graph::ParameterOp>()) {
     if (parameter.getRole() != "parameter")
       continue;
-    HostTensor &tensor = trained.state[parameter.getSymName()];
-    for (double &x : tensor.reals)
+    std::string symbol = parameter.getSymName().str();
+    std::string master = "master/" + symbol.substr(6);
+    std::vector<double> values = trained.state[symbol].reals, stored;
+    std::vector<int64_t> low;
+    mlir::Type type = parameter.getTensorType().getElementType();
+    bool halves = type.isBF16() && (trained.state.contains(master) ||
+                                    trained.state.contains(master + "/low"));
+    for (double &x : values) {
       x = static_cast<float>(0.5 * x);
-    std::string bytes = Running::bytesOf(tensor, DType::f32);
-    Status status = running.session->writeState(parameter.getSymName().str(),
-                                                bytes.data(), bytes.size());
-    EXPECT_TRUE(status.ok()) << status.message;
+      uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(x));
+      uint32_t high = (bits + 0x8000) & 0xFFFF0000;
+      low.push_back(static_cast<int32_t>(bits - high));
+      stored.push_back(halves ? std::bit_cast<float>(high) : graph::toNarrow(x, type));
+    }
+    give(symbol, stored);
+    if (trained.state.contains(master))
+      give(master, values);
+    if (trained.state.contains(master + "/low"))
+      give(master + "/low", {}, low);
   }
 }
 
