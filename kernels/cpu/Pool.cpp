@@ -203,8 +203,11 @@ void maxPoolGrad(void *const *buffers, const int64_t *params, int64_t begin, int
       Result dx = Result{buffers[2], p.resultType}.at(u * inSize);
       if (byTwo) {
         if (2 * p.out[1] < p.in[1] || 2 * p.out[2] < p.in[2])
-          std::memset(dx.data, 0, inSize * sizeof(typename S::Element));
-        maxPoolGradByTwo<S>(p, x, dy.as<S>(), dx.as<S>());
+          std::memset(dx.data, 0, inSize * formatBytes(dx.type));
+        if (dx.type == format::kF32)
+          maxPoolGradByTwo<S, F32>(p, x, dy, dx.as<F32>());
+        else
+          maxPoolGradByTwo<S, S>(p, x, dy, dx.as<S>());
         continue;
       }
       throughFloats(p, dx, p.resultType ? buffers[3] : nullptr, [&](float *sums) {

@@ -7,9 +7,9 @@
 
 namespace sluice::SLUICE_LEVEL {
 
-/// All operands are stored alike.
+/// The result is stored as x is; a gradient may be f32.
 SLUICE_INLINE bool isPoolByTwo(const PoolParams &p, bool grad) {
-  bool plain = p.sourceType == p.resultType && (!grad || p.sourceType == p.dyType);
+  bool plain = p.sourceType == p.resultType || (grad && p.resultType == format::kF32);
   plain &= p.in[0] == 1 && p.out[0] == 1 && p.kernel[0] == 1 && p.pad[0] == 0;
   for (int d = 1; d < 3; ++d)
     plain &= p.kernel[d] == 2 && p.stride[d] == 2 && p.dilation[d] == 1 &&
@@ -101,17 +101,19 @@ static void maxPoolByTwo(const PoolParams &p, const typename S::Element *x,
 }
 
 /// dx is written where a window lies; the rest must be 0 already.
-template <typename S>
+template <typename S, typename R>
 static void maxPoolGradByTwo(const PoolParams &p, const typename S::Element *x,
-                             const typename S::Element *dy, typename S::Element *dx) {
+                             Operand dy, typename R::Element *dx) {
   for (int64_t o = 0; o < p.out[1];
-       ++o, x += 2 * p.in[2], dx += 2 * p.in[2], dy += p.out[2])
+       ++o, x += 2 * p.in[2], dx += 2 * p.in[2], dy = dy.at(p.out[2]))
     byEight(p, o, [&](int64_t i, int64_t count) {
       __m256 v[4], share[4], g;
-      if (count == 8)
-        g = S::load8(dy + i);
-      else
-        loadRow<S>(dy, count, g);
+      byFormat(dy.type, [&]<typename D>(D) {
+        if (count == 8)
+          g = D::load8(dy.as<D>() + i);
+        else
+          loadRow<D>(dy.as<D>(), count, g);
+      });
       loadPairs<S>(x + 2 * i, 2 * count, v[0], v[1]);
       loadPairs<S>(x + p.in[2] + 2 * i, 2 * count, v[2], v[3]);
       __m256 best = v[0];
@@ -123,8 +125,8 @@ static void maxPoolGradByTwo(const PoolParams &p, const typename S::Element *x,
         for (int earlier = 0; earlier < k; ++earlier)
           share[earlier] = _mm256_andnot_ps(better, share[earlier]);
       }
-      storePairs<S>(dx + 2 * i, 2 * count, share[0], share[1]);
-      storePairs<S>(dx + p.in[2] + 2 * i, 2 * count, share[2], share[3]);
+      storePairs<R>(dx + 2 * i, 2 * count, share[0], share[1]);
+      storePairs<R>(dx + p.in[2] + 2 * i, 2 * count, share[2], share[3]);
     });
 }
 

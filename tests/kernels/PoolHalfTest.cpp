@@ -25,6 +25,11 @@ void checkPool(const char *name, PoolParams p, const std::vector<Bytes> &inputs,
   Bytes sums = run(name, p, wide, outputs, grad);
   p.sourceType = type, p.dyType = inputs.size() == 2 ? type : format::kF32;
   EXPECT_EQ(run(name, p, inputs, outputs, grad), sums);
+  if (inputs.size() == 2) { // only x of 16 bits
+    p.dyType = format::kF32;
+    EXPECT_EQ(run(name, p, {inputs[0], wide[1]}, outputs, grad), sums);
+    p.dyType = type;
+  }
   p.resultType = type;
   EXPECT_EQ(run(name, p, inputs, outputs, grad), stored(fromBytes<float>(sums), type));
 }
