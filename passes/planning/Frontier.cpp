@@ -1,5 +1,6 @@
 #include "passes/planning/Frontier.h"
 
+#include "passes/planning/RecomputeDrop.h"
 #include "passes/planning/RecomputeLevels.h"
 #include "passes/planning/RecomputePlanner.h"
 #include "passes/planning/RecomputeShave.h"
@@ -21,6 +22,13 @@ Frontier::~Frontier() = default;
 
 namespace {
 
+std::vector<int32_t> sequenceOf(const ParetoPlans::Plan &plan,
+                                ScheduleSimulator &simulator) {
+  if (!plan.sequence.empty())
+    return plan.sequence;
+  return simulator.sequenceFor(std::vector<char>(plan.kept.begin(), plan.kept.end()));
+}
+
 /// Plans somewhat above a target, brought down to it operation by operation: segments of
 /// many levels are coarser than that.
 void shavePlans(const RecomputeGraph &graph, int64_t least, int64_t once,
@@ -36,19 +44,49 @@ void shavePlans(const RecomputeGraph &graph, int64_t least, int64_t once,
     auto above = plans.all().upper_bound(target);
     if (above == plans.all().end())
       continue;
-    std::vector<int32_t> sequence = above->second.sequence;
-    if (sequence.empty())
-      sequence = simulator.sequenceFor(
-          std::vector<char>(above->second.kept.begin(), above->second.kept.end()));
-    sequence = shavePeaks(graph, std::move(sequence), target);
+    std::vector<int32_t> sequence =
+        shavePeaks(graph, sequenceOf(above->second, simulator), target);
     ScheduleCost cost = simulator.simulate(sequence);
     if (plans.wouldTake(cost))
       plans.add({cost, {}, std::move(sequence), "levels, shaved"});
   }
 }
 
+/// For targets between the least and the most at which a plan may be far from the best:
+/// the plan within the target, and plans above it brought down to it, with what room is
+/// left used to run less again.
+void improvePlans(const RecomputeGraph &graph, RecomputeBound &bound, int64_t most,
+                  int32_t targets, ParetoPlans &plans) {
+  constexpr int simulations = 300;
+  constexpr double closeEnough = 1.001;
+  ScheduleSimulator simulator(graph);
+  int64_t least = plans.all().begin()->first;
+  int32_t stride = 1 + graph.opCount / 4000; // each is dear for large steps
+  for (int32_t i = 1; i < targets; i += stride) {
+    int64_t target = least + (most - least) * i / targets;
+    const ParetoPlans::Plan *within = plans.fastestWithin(target);
+    if (within && within->cost.timeUs <= closeEnough * bound.timeUs(target))
+      continue;
+    auto improve = [&](std::vector<int32_t> sequence, const char *method) {
+      sequence = dropRuns(graph, simulator, std::move(sequence), target, simulations);
+      ScheduleCost cost = simulator.simulate(sequence);
+      if (plans.wouldTake(cost))
+        plans.add({cost, {}, std::move(sequence), method});
+    };
+    if (within)
+      improve(sequenceOf(*within, simulator), "runs left out");
+    for (int64_t percent : {0, 10}) {
+      auto above = plans.all().upper_bound(target + (most - target) * percent / 100);
+      if (above != plans.all().end())
+        improve(shavePeaks(graph, sequenceOf(above->second, simulator), target),
+                "shaved, runs left out");
+    }
+  }
+}
+
 /// From many levels to one run again to none: each only where it can still gain.
-ParetoPlans findPlans(const RecomputeGraph &graph, const FrontierOptions &options) {
+ParetoPlans findPlans(const RecomputeGraph &graph, RecomputeBound &bound,
+                      const FrontierOptions &options) {
   ParetoPlans plans;
   if (graph.firstBackward == graph.opCount) {
     ScheduleSimulator simulator(graph);
@@ -71,6 +109,7 @@ ParetoPlans findPlans(const RecomputeGraph &graph, const FrontierOptions &option
   RecomputeLevels(graph, options.segments, options.slots)
       .addPlans(std::min(most, once + (most - once) / 8), plans);
   shavePlans(graph, least, once, plans);
+  improvePlans(graph, bound, most, options.targets, plans);
   return plans;
 }
 
@@ -85,7 +124,7 @@ Frontier Frontier::build(const RecomputeProblem &problem,
   if (!frontier.message.empty())
     return frontier;
   planner.bound = std::make_unique<RecomputeBound>(planner.graph, options.boundInstants);
-  ParetoPlans plans = findPlans(planner.graph, options);
+  ParetoPlans plans = findPlans(planner.graph, *planner.bound, options);
   for (const auto &[bytes, plan] : plans.all()) {
     frontier.list.push_back({bytes, plan.cost.timeUs, plan.method});
     planner.plans.push_back(plan);

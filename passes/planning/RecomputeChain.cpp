@@ -1,6 +1,10 @@
 #include "passes/planning/RecomputeChain.h"
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
+#include <queue>
+#include <tuple>
 
 namespace sluice {
 namespace {
@@ -23,7 +27,76 @@ public:
 private:
   bool inChain(int32_t v) const { return graph.isForwardValue(v) && !chain.pinned[v]; }
 
-  /// The leanest point of each of `maxSegments` equal stretches.
+  static std::vector<int32_t> everyPoint(int32_t ops) {
+    std::vector<int32_t> begins(size_t(std::max(ops, 1)));
+    std::iota(begins.begin(), begins.end(), 0);
+    return begins;
+  }
+
+  /// The leanest point of each of `count` equal stretches.
+  static std::vector<int32_t> leanestOfStretches(const std::vector<int64_t> &live,
+                                                 int32_t count) {
+    std::vector<int32_t> begins{0};
+    int32_t ops = int32_t(live.size());
+    for (int32_t s = 1; s < count; ++s) {
+      int32_t from = std::max(begins.back(), int32_t(int64_t(ops) * (s - 1) / count));
+      int32_t to = int32_t(int64_t(ops) * s / count);
+      if (from >= to)
+        continue;
+      auto leanest = std::min_element(live.begin() + from, live.begin() + to);
+      begins.push_back(int32_t(leanest - live.begin()) + 1);
+    }
+    return begins;
+  }
+
+  /// Points that are leaner than their surroundings, so that equal layers are cut alike;
+  /// then the segments of most bytes in halves, as these are what the least peak is made
+  /// of. The leanest of equal stretches where there are too many.
+  std::vector<int32_t> leanPoints(const std::vector<int64_t> &live, int32_t count) const {
+    int32_t ops = int32_t(live.size());
+    std::vector<int32_t> begins{0};
+    for (int32_t o = 1; o + 1 < ops; ++o) {
+      int32_t next = o + 1;
+      while (next + 1 < ops && live[next] == live[o])
+        ++next;
+      if (live[o] < live[o - 1] && live[o] < live[next])
+        begins.push_back(o + 1);
+    }
+    if (int32_t(begins.size()) > count)
+      return leanestOfStretches(live, count);
+    std::vector<int64_t> written(ops + 1, 0); // bytes up to each operation
+    for (int32_t o = 0; o < ops; ++o) {
+      written[o + 1] = written[o];
+      for (int32_t v : graph.outputs[o])
+        written[o + 1] += inChain(v) && graph.neededAfterForward(v) ? graph.size[v] : 0;
+    }
+    using Stretch = std::tuple<int64_t, int32_t, int32_t>; // bytes, first, end
+    std::priority_queue<Stretch> largest;
+    for (size_t i = 0; i < begins.size(); ++i) {
+      int32_t end = i + 1 < begins.size() ? begins[i + 1] : ops;
+      largest.push({written[end] - written[begins[i]], -begins[i], end});
+    }
+    while (int32_t(begins.size()) < count && !largest.empty()) {
+      auto [bytes, negated, end] = largest.top();
+      largest.pop();
+      int32_t first = -negated, middle = -1;
+      int64_t best = std::numeric_limits<int64_t>::max();
+      for (int32_t o = first + 1; o < end; ++o) {
+        int64_t left = written[o] - written[first], right = written[end] - written[o];
+        if (int64_t more = std::max(left, right); more < best)
+          best = more, middle = o;
+      }
+      if (middle < 0)
+        continue;
+      begins.push_back(middle);
+      largest.push({written[middle] - written[first], -first, middle});
+      largest.push({written[end] - written[middle], -middle, end});
+    }
+    std::sort(begins.begin(), begins.end());
+    return begins;
+  }
+
+  /// Where segments begin: everywhere, or at so many points.
   void chooseBorders(int32_t maxSegments) {
     int32_t ops = graph.firstBackward;
     std::vector<int64_t> change(ops + 1, 0);
@@ -41,17 +114,7 @@ private:
     int64_t level = 0;
     for (int32_t o = 0; o < ops; ++o)
       live[o] = level += change[o];
-    chain.begin = {0};
-    int32_t segments = std::min(ops, maxSegments);
-    for (int32_t s = 1; s < segments; ++s) {
-      int32_t from =
-          std::max(chain.begin.back(), int32_t(int64_t(ops) * (s - 1) / segments));
-      int32_t to = int32_t(int64_t(ops) * s / segments);
-      if (from >= to)
-        continue;
-      auto leanest = std::min_element(live.begin() + from, live.begin() + to);
-      chain.begin.push_back(int32_t(leanest - live.begin()) + 1);
-    }
+    chain.begin = ops <= maxSegments ? everyPoint(ops) : leanPoints(live, maxSegments);
     chain.count = int32_t(chain.begin.size());
     chain.begin.push_back(ops);
     chain.segmentOf.assign(graph.valueCount, 0);

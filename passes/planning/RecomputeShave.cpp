@@ -7,7 +7,7 @@ namespace sluice {
 namespace {
 
 constexpr int maxPasses = 12;
-constexpr size_t maxOps = 64; // to compute one value again
+constexpr size_t maxOps = 512; // to compute one value again
 
 /// One pass over a sequence. Run i of it is at position 2 i; what is inserted in front of
 /// it, at 2 i - 1.
