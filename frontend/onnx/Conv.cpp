@@ -94,6 +94,7 @@ Value convolution(Node &n, Value x, Value w, Value bias) {
     return {};
   auto attributes = windowAttributes(n.e, *window);
   attributes.push_back(n.e.i64("groups", groups));
+  n.e.roundTo16(x, attributes);
   Value y = n.e.op("conv", {x, w}, attributes);
   return y && bias ? n.e.add(y, n.e.along(bias, shapeOf(y), 1)) : y;
 }
@@ -171,6 +172,7 @@ LogicalResult importConvTranspose(Node &n) {
     return failure();
   auto attributes = windowAttributes(n.e, t->window);
   attributes.push_back(n.e.i64("groups", groups));
+  n.e.roundTo16(x, attributes);
   attributes.push_back(n.e.i64s("shape", t->output));
   Value y = n.e.op("conv_input_grad", {x, w}, attributes);
   Ints low(rank, 0), high = {0, 0};

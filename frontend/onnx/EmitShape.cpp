@@ -152,9 +152,11 @@ Value Emitter::contract(Value a, Value b, ArrayRef<int64_t> aBatch,
     if (dimOf(a, i) != dimOf(b, j))
       return fail("batch dimensions of " + shapeText(shapeOf(a)) + " and " +
                   shapeText(shapeOf(b)) + " differ");
-  return op("contract", {a, b},
-            {i64s("lhs_batch", aBatch), i64s("rhs_batch", bBatch),
-             i64s("lhs_contract", aSum), i64s("rhs_contract", bSum)});
+  SmallVector<NamedAttribute> attributes = {
+      i64s("lhs_batch", aBatch), i64s("rhs_batch", bBatch), i64s("lhs_contract", aSum),
+      i64s("rhs_contract", bSum)};
+  roundTo16(a, attributes);
+  return op("contract", {a, b}, attributes);
 }
 Value Emitter::matmul(Value a, Value b) {
   if (!a || !b)

@@ -112,6 +112,12 @@ NamedAttribute Emitter::flag(StringRef name) {
   return builder.getNamedAttr(name, builder.getUnitAttr());
 }
 
+void Emitter::roundTo16(Value x, SmallVectorImpl<NamedAttribute> &attributes) {
+  Type type = elementOf(x);
+  if (type.isF16() || type.isBF16())
+    attributes.push_back(builder.getNamedAttr("round_to", TypeAttr::get(type)));
+}
+
 Value Emitter::constant(ElementsAttr value) {
   return builder.create<graph::ConstantOp>(loc, value).getResult();
 }

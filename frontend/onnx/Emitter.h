@@ -36,6 +36,8 @@ public:
   mlir::NamedAttribute f64(llvm::StringRef name, double value);
   mlir::NamedAttribute str(llvm::StringRef name, llvm::StringRef value);
   mlir::NamedAttribute flag(llvm::StringRef name);
+  /// Products of 16 bits are rounded to them, as ONNX says; others need no attribute.
+  void roundTo16(Value x, llvm::SmallVectorImpl<mlir::NamedAttribute> &attributes);
 
   // Constants.
   Value constant(const graph::HostTensor &tensor);
