@@ -71,6 +71,12 @@ Value attend(Emitter &e, Value q, Value k, Value v, const AttentionForm &form,
       *scores = s;
   };
   keep(0);
+  auto cap = [&] {
+    if (form.softcap > 0)
+      s = e.mul(e.un("tanh", e.mul(s, 1 / form.softcap)), form.softcap);
+  };
+  if (form.capsFirst)
+    cap();
   for (Value mask : form.masks)
     s = e.add(s, additiveMask(e, mask, elementOf(q)));
   if (!s)
@@ -78,8 +84,8 @@ Value attend(Emitter &e, Value q, Value k, Value v, const AttentionForm &form,
   if (form.causal)
     s = e.select(hidden(e, shapeOf(s).take_back(2), form), e.like(s, -infinity), s);
   keep(1);
-  if (form.softcap > 0)
-    s = e.mul(e.un("tanh", e.mul(s, 1 / form.softcap)), form.softcap);
+  if (!form.capsFirst)
+    cap();
   keep(2);
   s = e.op("softmax", {s}, {e.i64("axis", 3)});
   keep(3);

@@ -12,6 +12,7 @@ Value mergeHeads(Emitter &e, Value x);
 struct AttentionForm {
   double scale = 0; // 0: 1 / sqrt(head size)
   double softcap = 0;
+  bool capsFirst = false; // before masks, as com.microsoft does; opset 23 after them
   bool causal = false;
   int64_t past = 0;    // keys before the first query
   int64_t window = -1; // keys each query sees behind it, itself included; -1: all

@@ -163,9 +163,10 @@ LogicalResult importBiasSoftmax(Node &n) {
   auto axis = x ? n.axis(n.i("axis", -1), rankOf(x)) : std::nullopt;
   if (!axis)
     return failure();
-  if (*axis != rankOf(x) - 1)
-    return n.fail("an axis before the last is not supported yet");
-  return n.out(n.e.op("softmax", {x}, {n.e.i64("axis", *axis)}));
+  Ints rows(shapeOf(x).take_front(*axis)); // what lies behind counts as one dimension
+  rows.push_back(elementCount(shapeOf(x).drop_front(*axis)));
+  Value y = n.e.op("softmax", {n.e.reshape(x, rows)}, {n.e.i64("axis", *axis)});
+  return n.out(n.e.reshape(y, shapeOf(x)));
 }
 
 } // namespace

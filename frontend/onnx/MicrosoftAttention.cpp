@@ -161,16 +161,86 @@ std::pair<Value, Value> anglesAt(Node &n, int cosine, int sine, Value positions)
   return {n.e.gather(n.in(cosine), positions, 0), n.e.gather(n.in(sine), positions, 0)};
 }
 
-/// The prompt form: no earlier keys, so positions count from 0. Sequences shorter than
-/// the batch's are padded behind, where the causal mask hides them.
+/// Earlier keys and values in a cache of fixed length: where each sample's new rows lie
+/// in it follows from the sample's length, which is data.
+class KeyCache {
+public:
+  /// `ends`: the last position of each sample. `length`: of the keys that come out.
+  KeyCache(Emitter &e, Value ends, int64_t rows, int64_t length)
+      : e(e), rows(rows), length(length) {
+    Value last = e.reshape(e.cast(ends, e.i64Type()), {elementCount(shapeOf(ends)), 1});
+    Value first = e.add(last, double(1 - rows));
+    begins = first ? e.max(first, e.like(first, 0)) : first;
+  }
+  /// [batch, rows] of the new rows.
+  Value positions() { return e.add(begins, e.iota({1, rows}, 1)); }
+
+  /// The cache [batch, heads, earlier length, size] with the new rows in their places,
+  /// and zeros behind.
+  Value filled(Value cache, Value fresh) {
+    if (!cache || !fresh || rankOf(cache) != 4 || dimOf(cache, 0) != dimOf(fresh, 0) ||
+        dimOf(cache, 1) != dimOf(fresh, 1) || dimOf(cache, 3) != dimOf(fresh, 3) ||
+        dimOf(cache, 0) != dimOf(begins, 0))
+      return e.fail("the cache does not fit the keys and values");
+    Ints wide = {dimOf(cache, 0), dimOf(cache, 1), length, dimOf(cache, 3)};
+    auto spread = [&](Value x) {
+      return e.broadcast(e.reshape(x, {wide[0], 1, length, 1}), wide);
+    };
+    Value row = e.sub(e.iota({1, length}, 1), begins);
+    Value isOld = e.cmp(row, 0, "lt"), isLater = e.cmp(row, double(rows), "ge");
+    row = e.min(e.max(row, e.like(row, 0)), e.like(row, double(rows - 1)));
+    Value placed = e.op("gather_elements", {fresh, spread(row)}, {e.i64("axis", 2)});
+    Value kept = e.pad(cache, {0, 0, 0, 0}, {0, 0, length - dimOf(cache, 2), 0}, 0);
+    Value rest = e.select(spread(isLater), e.like(placed, 0), placed);
+    return e.select(spread(isOld), kept, rest);
+  }
+
+  /// [batch, 1, rows, length]: true for keys up to a row, and inside its window.
+  Value visible(int64_t window) {
+    Value at = e.unsqueeze(positions(), 2), key = e.iota({1, 1, length}, 2);
+    Value seen = e.cmp(key, at, "le");
+    if (window >= 0)
+      seen = e.bin("and", seen, e.cmp(key, e.add(at, double(-window)), "gt"));
+    return e.unsqueeze(seen, 1);
+  }
+
+private:
+  Emitter &e;
+  int64_t rows, length;
+  Value begins; // [batch, 1]: earlier rows of each sample
+};
+
+/// Keys of the cache when the operator is done: as many as the model says, else room for
+/// all earlier and new ones.
+int64_t cachedLength(Node &n, int64_t earlier, int64_t rows) {
+  if (!n.importer.constantOf(n.scope, n.proto.input(6)))
+    return earlier + rows;
+  auto total = n.constant(6);
+  bool isNumber = total && !total->isReal() && total->size() == 1;
+  return std::max(earlier, isNumber ? total->integers[0] : earlier + rows);
+}
+
+/// Turns queries and keys by the angles of their positions.
+void turn(Node &n, Value positions, Value &q, Value &k) {
+  if (!n.i("do_rotary", 0))
+    return;
+  auto [cosine, sine] = anglesAt(n, 7, 8, n.has(9) ? n.in(9) : positions);
+  bool isInterleaved = n.i("rotary_interleaved", 0);
+  int64_t turned = cosine ? 2 * dimOf(cosine, 2) : 0;
+  q = rotate(n.e, q, cosine, sine, turned, isInterleaved);
+  k = rotate(n.e, k, cosine, sine, turned, isInterleaved);
+}
+
+/// Without a cache positions count from 0. Sequences shorter than the batch's are padded
+/// behind, where the causal mask hides them.
 LogicalResult importGroupQueryAttention(Node &n) {
   Emitter &e = n.e;
   Value q = n.in(0), k, v;
   int64_t heads = n.i("num_heads", 0), own = n.i("kv_num_heads", 0);
   if (!q || heads < 1 || own < 1 || rankOf(q) != 3)
     return n.fail("the operand or its heads do not fit");
-  if ((n.has(3) && n.in(3) && dimOf(n.in(3), 2) != 0))
-    return n.fail("earlier keys are not supported yet: export the model without a cache");
+  if (n.i("smooth_softmax", 0) > 0 || n.has(11))
+    return n.fail("smooth_softmax and head_sink are not supported yet");
   if (n.has(1)) {
     k = n.in(1), v = n.in(2);
   } else {
@@ -183,22 +253,30 @@ LogicalResult importGroupQueryAttention(Node &n) {
   q = splitHeads(e, q, heads), k = splitHeads(e, k, own), v = splitHeads(e, v, own);
   if (!q || !k || !v)
     return failure();
-  if (n.i("do_rotary", 0)) {
-    auto [cosine, sine] = anglesAt(n, 7, 8, e.iota({1, dimOf(q, 2)}, 1));
-    if (!cosine || !sine)
+  int64_t rows = dimOf(q, 2), window = n.i("local_window_size", -1);
+  AttentionForm form;
+  Value pastKey = n.has(3) ? n.in(3) : Value();
+  if (pastKey && (rankOf(pastKey) != 4 || !n.has(4) || !n.has(5)))
+    return n.fail("a cache needs keys, values and lengths");
+  if (pastKey && dimOf(pastKey, 2) != 0) {
+    if (!n.in(5))
       return failure();
-    int64_t turned = 2 * dimOf(cosine, 2);
-    bool interleaved = n.i("rotary_interleaved", 0);
-    q = rotate(e, q, cosine, sine, turned, interleaved);
-    k = rotate(e, k, cosine, sine, turned, interleaved);
+    KeyCache cache(e, n.in(5), rows, cachedLength(n, dimOf(pastKey, 2), rows));
+    turn(n, cache.positions(), q, k);
+    k = cache.filled(pastKey, k), v = cache.filled(n.in(4), v);
+    form.masks.push_back(cache.visible(window));
+  } else {
+    turn(n, e.iota({1, rows}, 1), q, k);
+    form.causal = true;
+    form.window = window;
   }
   if (!q || !k || failed(n.out(1, k)) || failed(n.out(2, v)))
     return failure();
-  AttentionForm form;
+  if (n.has(10))
+    form.masks.push_back(n.in(10));
   form.scale = n.f("scale", 0);
   form.softcap = n.f("softcap", 0);
-  form.causal = true;
-  form.window = n.i("local_window_size", -1);
+  form.capsFirst = true;
   return n.out(mergeHeads(e, attend(e, q, k, v, form)));
 }
 

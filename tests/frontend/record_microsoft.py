@@ -6,6 +6,7 @@
 
 The format is that of record_vectors.py.
 """
+import math
 import sys
 
 import numpy
@@ -64,6 +65,25 @@ def case(name, op, inputs, outputs=1, constants=(), domain="com.microsoft", **at
     data = onnx.GraphProto(name=name)
     for key, value in list(feeds.items()) + list(zip(wanted, values)):
         data.initializer.append(numpy_helper.from_array(value, key))
+    return delimited(model) + delimited(data)
+
+
+def graph_case(name, nodes, values):
+    """Nodes over x0, x1, ... that end in y0, y1, ..."""
+    wanted = sorted(o for node in nodes for o in node.output if o.startswith("y"))
+    infos = [helper.make_tensor_value_info(f"x{i}", TYPES[v.dtype], v.shape) for i, v in enumerate(values)]
+    graph = helper.make_graph(nodes, name, infos, [helper.make_empty_tensor_value_info(r) for r in wanted])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    feeds = {f"x{i}": v for i, v in enumerate(values)}
+    results = session.run(wanted, feeds)
+    del model.graph.output[:]
+    for result, value in zip(wanted, results):
+        value = numpy.asarray(value)
+        model.graph.output.append(helper.make_tensor_value_info(result, TYPES[value.dtype], value.shape))
+    data = onnx.GraphProto(name=name)
+    for key, value in list(feeds.items()) + list(zip(wanted, results)):
+        data.initializer.append(numpy_helper.from_array(numpy.asarray(value), key))
     return delimited(model) + delimited(data)
 
 
@@ -129,12 +149,96 @@ def attention():
     cosine, sine = caches(4, 8)
     yield case("ms_group_query_rotary", "GroupQueryAttention", gqa + [cosine, sine], num_heads=4,
                kv_num_heads=2, do_rotary=1, outputs=0b111, constants=(7, 8))
+    yield from cached_attention()
+
+
+def cached_attention():
+    """A cache of 5 rows: full after the new ones, longer than what it holds, and of two lengths."""
+    def step(rows, past, ends, total):
+        batch = len(ends)
+        return [real(batch, rows, 64), real(batch, rows, 32), real(batch, rows, 32), real(batch, 2, past, 16), real(batch, 2, past, 16),
+                numpy.array(ends, numpy.int32), numpy.array(total, numpy.int32)]
+
+    heads = {"num_heads": 4, "kv_num_heads": 2}
+    cosine, sine = caches(16, 8)
+    yield case("ms_group_query_past", "GroupQueryAttention", step(1, 5, [5, 5], 6), outputs=0b111, **heads)
+    yield case("ms_group_query_past_chunk", "GroupQueryAttention", step(3, 5, [7], 8) + [cosine, sine],
+               outputs=0b111, constants=(7, 8), do_rotary=1, rotary_interleaved=1, scale=0.4, **heads)
+    yield case("ms_group_query_past_lengths", "GroupQueryAttention", step(1, 5, [5, 2], 6) + [cosine, sine],
+               outputs=0b111, constants=(7, 8), do_rotary=1, **heads)
+    yield case("ms_group_query_static", "GroupQueryAttention", step(1, 8, [4, 6], 7), outputs=0b111, constants=(6,), **heads)
+    yield case("ms_group_query_window", "GroupQueryAttention", step(2, 5, [6], 7), outputs=0b111,
+               local_window_size=3, softcap=0.6, **heads)
+    bias = real(1, 4, 1, 6)
+    yield case("ms_group_query_bias", "GroupQueryAttention", step(1, 5, [5, 5], 6) + [None, None, None, bias],
+               outputs=0b111, **heads)
+
+
+def regions():
+    """Forms outside com.microsoft that libonnx-testdata lacks."""
+    boxes = numpy.array([[0, 0, 0, 7, 5], [1, 2, 1, 9, 8], [0, 3, 3, 3, 3], [1, -1, 0, 4, 12]], numpy.float32)
+    yield case("max_roi_pool", "MaxRoiPool", [real(2, 3, 10, 10), boxes], domain="", pooled_shape=[2, 3], constants=(1,))
+    yield case("max_roi_pool_scaled", "MaxRoiPool", [real(2, 2, 6, 6), boxes], domain="", pooled_shape=[3, 2],
+               spatial_scale=0.5, constants=(1,))
+
+
+def recorded(name, op, inputs, value, **attributes):
+    """ONNX Runtime has the operator for other devices only: `value` is by its documentation, in double precision."""
+    node = helper.make_node(op, [f"x{i}" for i in range(len(inputs))], ["y0"], domain="com.microsoft", **attributes)
+    infos = [helper.make_tensor_value_info(f"x{i}", TYPES[v.dtype], v.shape) for i, v in enumerate(inputs)]
+    graph = helper.make_graph([node], name, infos, [helper.make_tensor_value_info("y0", TensorProto.FLOAT, value.shape)])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    data = onnx.GraphProto(name=name)
+    for i, v in enumerate(inputs):
+        data.initializer.append(numpy_helper.from_array(v, f"x{i}"))
+    data.initializer.append(numpy_helper.from_array(value.astype(numpy.float32), "y0"))
+    return delimited(helper.make_model(graph, opset_imports=opsets, ir_version=8)) + delimited(data)
+
+
+def biased():
+    def softmax(x, axis):
+        flat = x.astype(numpy.float64).reshape(*x.shape[:axis], -1)
+        powers = numpy.exp(flat - flat.max(-1, keepdims=True))
+        return (powers / powers.sum(-1, keepdims=True)).reshape(x.shape)
+
+    x, bias = real(2, 3, 4, 5), real(2, 1, 4, 5)
+    yield recorded("ms_bias_softmax", "BiasSoftmax", [x, bias], softmax(x + bias, 2), axis=2, is_inner_broadcast=1)
+    x, bias = real(2, 3, 4, 5), real(1, 1, 4, 5)
+    yield recorded("ms_bias_softmax_outer", "BiasSoftmax", [x, bias], softmax(x + bias, 3), axis=3, is_inner_broadcast=0)
+    x, bias, skip = real(2, 6, 8), real(8), real(2, 6, 8)
+    yield recorded("ms_bias_add", "BiasAdd", [x, bias, skip], x.astype(numpy.float64) + bias + skip)
+    whole = (x + bias).astype(numpy.float64)
+    gelu = 0.5 * whole[..., 4:] * (1 + numpy.vectorize(math.erf)(whole[..., 4:] / math.sqrt(2)))
+    yield recorded("ms_bias_split_gelu", "BiasSplitGelu", [x, bias], whole[..., :4] * gelu)
+
+
+def sequences():
+    """Several nodes: what a sequence holds is a tensor again at the end."""
+    parts = [real(2, 3), real(2, 2), real(2, 4)]
+
+    def build(name, nodes, values):
+        return graph_case(name, nodes, values)
+
+    yield build("sequence_concat", [helper.make_node("SequenceConstruct", ["x0", "x1", "x2"], ["s"]),
+                                    helper.make_node("ConcatFromSequence", ["s"], ["y0"], axis=1)], parts)
+    yield build("sequence_insert_erase", [
+        helper.make_node("SequenceConstruct", ["x0", "x1"], ["s"]),
+        helper.make_node("Constant", [], ["one"], value_int=1), helper.make_node("Constant", [], ["first"], value_int=0),
+        helper.make_node("SequenceInsert", ["s", "x2", "one"], ["t"]), helper.make_node("SequenceErase", ["t", "first"], ["u"]),
+        helper.make_node("ConcatFromSequence", ["u"], ["y0"], axis=1), helper.make_node("SequenceLength", ["u"], ["y1"])], parts)
+    yield build("sequence_split_at", [
+        helper.make_node("SplitToSequence", ["x0"], ["s"], axis=1, keepdims=0),
+        helper.make_node("Constant", [], ["last"], value_int=-1), helper.make_node("SequenceAt", ["s", "last"], ["y0"])],
+        parts[:1])
+    yield build("sequence_stack", [helper.make_node("SequenceConstruct", ["x0", "x1"], ["s"]),
+                                   helper.make_node("ConcatFromSequence", ["s"], ["y0"], axis=0, new_axis=1)],
+                [real(2, 3), real(2, 3)])
 
 
 def main():
     count, size = 0, 0
     with open(sys.argv[1], "wb") as file:
-        for group in (activations, norms, products, attention):
+        for group in (activations, norms, products, attention, regions, biased, sequences):
             for text in group():
                 file.write(text)
                 count += 1
