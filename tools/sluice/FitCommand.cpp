@@ -157,7 +157,7 @@ private:
       if (std::find(lines.begin(), lines.end(), line) == lines.end())
         lines.push_back(line);
     };
-    lines = model.report().notes;
+    lines = model.notes();
     const DeviceProfile &device = answer.device;
     if (device.target != "cpu")
       add("planned with the kernels of 'cpu': workspaces of " + device.name +

@@ -140,8 +140,10 @@ Status FitModel::import(std::vector<ImportOptions> shapes, Use use) {
         text += (text.empty() ? "" : "\n") + problem;
       return Status::refused(text);
     }
-    if (isFirst)
+    if (isFirst) {
       inputs.push_back(imported.inputs);
+      importNotes = imported.notes;
+    }
     buckets.push_back({name, **module});
     modules.push_back(std::move(*module));
   }

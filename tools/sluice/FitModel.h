@@ -18,7 +18,8 @@ public:
   /// All shapes and rungs of the ladder in one plan, as compile makes it.
   Status findVariants(const std::optional<int64_t> &budget,
                       std::vector<VariantReport> &found);
-  const ImportReport &report() const { return imported; }
+  /// Of the import at the sizes of the spec.
+  const std::vector<std::string> &notes() const { return importNotes; }
 
   /// Dimension 0 of the first input that has one.
   int64_t batch(size_t shape) const;
@@ -42,7 +43,8 @@ private:
 
   std::string path;
   FitOptions options;
-  ImportReport imported;                           // of the last shape
+  ImportReport imported; // of the last import
+  std::vector<std::string> importNotes;
   std::vector<std::vector<ImportedTensor>> inputs; // by shape of the spec
 };
 

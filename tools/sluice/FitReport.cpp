@@ -115,12 +115,23 @@ void printVariants(const FitAnswer &answer, const Console &console) {
   if (answer.variants.empty())
     return;
   std::vector<std::vector<std::string>> rows = {
-      {"variant", "budget", "arena", "in the host's memory", "step (predicted)", ""}};
-  for (const VariantReport &variant : answer.variants)
-    rows.push_back({variant.name,
-                    variant.budgetBytes ? bytesText(*variant.budgetBytes) : "none",
-                    bytesText(variant.arenaBytes), bytesText(variant.hostBytes),
-                    timeText(variant.stepUs), meets(variant) ? "fits" : "does not fit"});
+      {"variant", "budget", "arena", "step (predicted)"}};
+  bool moves =
+      std::any_of(answer.variants.begin(), answer.variants.end(),
+                  [](const VariantReport &variant) { return variant.hostBytes > 0; });
+  if (moves)
+    rows[0].push_back("in the host's memory");
+  rows[0].push_back("");
+  for (const VariantReport &variant : answer.variants) {
+    std::string budget =
+        variant.budgetBytes ? bytesText(*variant.budgetBytes) : std::string("none");
+    std::vector<std::string> row = {variant.name, budget, bytesText(variant.arenaBytes),
+                                    timeText(variant.stepUs)};
+    if (moves)
+      row.push_back(bytesText(variant.hostBytes));
+    row.push_back(meets(variant) ? "fits" : "does not fit");
+    rows.push_back(row);
+  }
   console.line("all variants in one plan");
   console.line(tableText(rows));
 }
@@ -203,7 +214,8 @@ std::vector<DeviceItem> FitAnswer::hostItems() const {
   int64_t batch = 0, moved = 0;
   for (const MemoryCurve &curve : curves) {
     batch = std::max(batch, curve.inputBytes);
-    moved = std::max(moved, chosen(curve).hostBytes);
+    if (variants.empty())
+      moved = std::max(moved, chosen(curve).hostBytes);
   }
   for (const VariantReport &variant : variants)
     moved = std::max(moved, variant.hostBytes);
@@ -226,10 +238,14 @@ void fillFitJson(const FitAnswer &answer, Json &out) {
       answer.sequenceName.empty() ? Json() : Json(answer.sequenceName);
   out["curve"] = curveJson(curve);
   int64_t arena = chosen.arenaBytes;
-  for (const MemoryCurve &other : answer.curves)
-    arena = std::max(arena, answer.chosen(other).arenaBytes);
+  double stepUs = chosen.stepUs;
+  // What compile makes of all is no larger than what each could have.
+  for (const VariantReport &variant : answer.variants)
+    if (bool isFirst = &variant == &answer.variants.front();
+        variant.rung == 0 && (isFirst || variant.arenaBytes > arena))
+      arena = variant.arenaBytes, stepUs = variant.stepUs;
   out["arena_bytes"] = arena;
-  out["step_us"] = chosen.stepUs;
+  out["step_us"] = stepUs;
   out["state_bytes"] = curve.stateBytes;
   out["unconstrained_arena_bytes"] = curve.points.back().arenaBytes;
   out["arena"] = Json::object();
