@@ -23,6 +23,7 @@ double sumBlocks(int64_t depth) {
 KernelWork splitKWork(const GemmSplitKParams &p) {
   GemmParams whole;
   whole.m = p.m, whole.n = p.n, whole.k = p.k;
+  whole.aType = p.aType;
   whole.unitRows = p.unitRows, whole.unitCols = p.unitCols;
   return gemmWork(whole, /*packed=*/false, /*chunk=*/1);
 }
@@ -41,6 +42,7 @@ KernelWork gatherWork(const GatherParams &p) {
 KernelWork gemmWork(const GemmParams &p, bool packed, int64_t chunk) {
   KernelWork work;
   work.kind = WorkKind::Product;
+  work.operandType = p.aType;
   int64_t batches = p.batch0 * p.batch1;
   int64_t unitRows =
       std::min(std::max<int64_t>(p.unitRows, 1), std::max<int64_t>(p.m, 1));
@@ -66,6 +68,7 @@ KernelWork convWork(const ConvParams &p, bool inputGrad) {
   const ConvGeometry &g = p.g;
   KernelWork work;
   work.kind = WorkKind::Conv;
+  work.operandType = p.sourceType;
   int64_t channels = (inputGrad ? g.c : g.m) / g.groups;
   int64_t summed = (inputGrad ? g.m : g.c) / g.groups;
   int64_t pixels = volume(inputGrad ? g.in : g.out);
@@ -91,6 +94,7 @@ KernelWork convWeightGradWork(const ConvWeightGradParams &p) {
   const ConvGeometry &g = p.g;
   KernelWork work;
   work.kind = WorkKind::ConvWeightGrad;
+  work.operandType = p.xType;
   int64_t rows = g.m / g.groups, cols = g.c / g.groups * volume(g.kernel);
   int64_t depth = g.n * volume(g.out);
   int64_t colBlocks = p.unitCols > 0 ? ceilDiv(cols, p.unitCols) : 1;

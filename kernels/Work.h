@@ -18,6 +18,7 @@ struct KernelWork {
   /// Elements of either operand that are packed or gathered, and of the result written
   /// for each block of the sum.
   double left = 0, right = 0, store = 0;
+  int64_t operandType = 0; ///< of a product (Formats.h)
   /// Rows x columns x batches of the product, for machines with other tiles.
   double rows = 0, cols = 0, depth = 0, batches = 0;
   /// Bytes read and written where the operands' sizes do not say it (a gather reads some

@@ -11,6 +11,7 @@
 #include "ir/TrainingSpec.h"
 #include "ir/graph/GraphBuilder.h"
 #include "passes/EntryFunctions.h"
+#include "passes/LaunchCosts.h"
 #include "passes/NamePatterns.h"
 #include "passes/NarrowState.h"
 #include "passes/Passes.h"
@@ -252,6 +253,8 @@ public:
     Builder b(module.getContext());
     bool half = spec.precision.compute == "amp_fp16";
     FloatType narrow = half ? FloatType(b.getF16Type()) : FloatType(b.getBF16Type());
+    if (failed(checkDevice(narrow)))
+      return signalPassFailure();
     KeptNames kept(spec.precision);
     std::vector<EntryPrecision> entries;
     llvm::StringSet<> parameters;
@@ -277,6 +280,22 @@ public:
   }
 
 private:
+  /// A profile gives formats that the device lacks a rate of 0.
+  LogicalResult checkDevice(Type narrow) {
+    DeviceRates rates = deviceRates(getOperation());
+    if (narrow.isBF16() ? rates.bf16Flops > 0 : rates.f16Flops > 0)
+      return success();
+    std::string has = rates.bf16Flops > 0  ? "bf16 ('amp_bf16') and f32 ('fp32')"
+                      : rates.f16Flops > 0 ? "f16 ('amp_fp16') and f32 ('fp32')"
+                                           : "f32 ('fp32')";
+    auto device = getOperation()->getAttrOfType<DictionaryAttr>("graph.device");
+    auto name = device ? device.getAs<StringAttr>("name") : StringAttr();
+    return getOperation().emitError()
+           << "'precision.compute' is '" << spec.precision.compute
+           << "', but the device '" << (name ? name.getValue() : "cpu")
+           << "' does not compute in " << typeText(narrow) << "; it has " << has;
+  }
+
   LogicalResult checkRules(KeptNames &kept) {
     std::vector<std::string> names;
     for (auto parameter : getOperation().getOps<graph::ParameterOp>())

@@ -104,12 +104,19 @@ std::optional<KernelWork> convolutionWork(Operation *op) {
   std::optional<ConvGeometry> g = convGeometry(op);
   if (!g || isDepthwise(*g))
     return std::nullopt;
-  if (isa<graph::ConvWeightGradOp>(op))
-    return convWeightGradWork(planConvWeightGrad(*g));
+  int64_t type =
+      formatOf(graph::tensorType(op->getOperand(0)).getElementType()).value_or(0);
+  if (isa<graph::ConvWeightGradOp>(op)) {
+    ConvWeightGradParams params = planConvWeightGrad(*g);
+    params.xType = type;
+    return convWeightGradWork(params);
+  }
   bool grad = isa<graph::ConvInputGradOp>(op);
   int64_t channels = grad ? convInputGradUnitChannels(*g, /*wholeImages=*/false)
                           : convForwardUnitChannels(*g, /*wholeImages=*/false);
-  return convWork({*g, channels}, grad);
+  ConvParams params{*g, channels};
+  params.sourceType = type;
+  return convWork(params, grad);
 }
 
 } // namespace
@@ -178,6 +185,9 @@ void LaunchWork::addStage(const KernelWork &work) {
   case WorkKind::Conv:
   case WorkKind::ConvWeightGrad:
     sum.product = onDevice(work, rates);
+    sum.type = work.operandType == format::kBf16  ? ComputeType::Bf16
+               : work.operandType == format::kF16 ? ComputeType::F16
+                                                  : ComputeType::F32;
     productFlops += work.flops;
   }
 }

@@ -133,6 +133,16 @@ TEST(Elementwise, CastSaturatesAndTruncates) {
               {1, 1.015625});
 }
 
+// P9: what f16 makes of small and large numbers, and of small ones scaled.
+TEST(Elementwise, CastsToHalfAsCaseP9) {
+  mlir::Type f16 = mlir::Float16Type::get(&context());
+  HostTensor y =
+      run(elementwise<CastOp>(f16), {real({3}, {1e-8, 70000, 1e-8 * 65536})})[0];
+  EXPECT_EQ(y.reals[0], 0);
+  EXPECT_TRUE(std::isinf(y.reals[1]));
+  EXPECT_NEAR(y.reals[2], 6.5517e-4, 5e-9);
+}
+
 TEST(Elementwise, SinglePrecisionRounds) {
   HostTensor y = run(elementwise<AddOp>(), {real({1}, {1}), real({1}, {1e-9})},
                      Precision::Single)[0];

@@ -257,6 +257,13 @@ class Reports(Precision):
         self.refused("master: split", "no effect")
         self.refused("optimizer_state: int4", "int4", "int8")
 
+    def test_a_device_without_the_format(self):
+        spec = self.dir / "device.yaml"
+        spec.write_text(LOSS + ADAMW + AMP)
+        _, errors = self.run_sluice("fit", self.model, "--spec", spec, "--device", "v100-32", "--memory", "1GiB", code=1)
+        for word in ("amp_bf16", "v100-32", "bf16", "amp_fp16"):
+            self.assertIn(word, errors)
+
 
 if __name__ == "__main__":
     unittest.main()
