@@ -2,6 +2,7 @@
 // precision, and writes the table of all operators.
 //   onnx-gradients DATA... [--only NAME] [--table FILE]
 // DATA: the folder of libonnx-testdata, or a file of record_vectors.py.
+#include "frontend/onnx/NarrowFloat.h"
 #include "frontend/onnx/OpTable.h"
 #include "tests/frontend/VectorCheck.h"
 
@@ -38,6 +39,9 @@ std::string onlyOperator(const onnx::ModelProto &model) {
 }
 
 bool usesStraightThrough(const onnx::ModelProto &model) {
+  for (const auto &output : model.graph().output())
+    if (frontend::narrowFloat(output.type().tensor_type().elem_type()))
+      return true;
   for (const auto &node : model.graph().node())
     if (straightThrough.count(node.op_type()) || node.op_type() == "Round")
       return straightThrough.count(node.op_type()) > 0;
