@@ -82,20 +82,41 @@ SLUICE_INLINE void addLanes(const typename S::Element *x, int64_t stride,
         __builtin_fmaf(S::load1(x + i * stride), D::load1(dy + i), sums[i % 16]);
 }
 
+/// The weights of a unit, read many times.
+class Weights {
+public:
+  Weights(const Operand &w, int64_t count) : stored(w), values(copy) {
+    byFormat(w.type, [&]<typename S>(S) {
+      if constexpr (S::kFormat == format::kF32)
+        values = w.as<F32>();
+      else if (count <= kMost)
+        widen<S>(w.as<S>(), copy, count);
+      else
+        values = nullptr;
+    });
+  }
+  Weights(const Weights &) = delete;
+  float operator[](int64_t k) const { return values ? values[k] : elementOf(stored, k); }
+
+private:
+  static constexpr int64_t kMost = 256;
+  Operand stored;
+  const float *values;
+  float copy[kMost];
+};
+
 /// One plane of y.
 template <typename S>
-void forwardPlane(const ConvGeometry &g, const typename S::Element *x, const Operand &w,
+void forwardPlane(const ConvGeometry &g, const typename S::Element *x, const Weights &w,
                   const Result &y) {
   if (g.stride[2] == 1)
     return forEachBlock<kSlide>(g, [&](const Block &b) {
-      slide<S>(
-          g, b, x, 0, 1, [&](int64_t, int64_t k) { return elementOf(w, k); },
-          y.at(b.index));
+      slide<S>(g, b, x, 0, 1, [&](int64_t, int64_t k) { return w[k]; }, y.at(b.index));
     });
   forEachBlock(g, [&](const Block &b) {
     alignas(64) float sums[kWindowBlock] = {};
     forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
-      float weight = elementOf(w, k);
+      float weight = w[k];
       for (int64_t i = inside.low; i < inside.high; ++i)
         sums[i] = __builtin_fmaf(weight, S::load1(x + start + i * g.stride[2]), sums[i]);
     });
@@ -106,22 +127,21 @@ void forwardPlane(const ConvGeometry &g, const typename S::Element *x, const Ope
 /// One plane of dx by a window over dy.
 template <typename S>
 void inputGradBySliding(const ConvGeometry &g, const typename S::Element *dy,
-                        const Operand &w, const Result &dx) {
+                        const Weights &w, const Result &dx) {
   int64_t taps = volume(g.kernel);
   ConvGeometry back = mirrored(g);
   forEachBlock<kSlide>(back, [&](const Block &b) {
     // Positions of `back` count from the last of g.
     slide<S>(
         back, b, dy, volume(g.out), g.m / g.c,
-        [&](int64_t j, int64_t k) { return elementOf(w, j * taps + taps - 1 - k); },
-        dx.at(b.index));
+        [&](int64_t j, int64_t k) { return w[j * taps + taps - 1 - k]; }, dx.at(b.index));
   });
 }
 
 /// One plane of dx, where each output adds its share.
 template <typename S>
 void inputGradByScattering(const ConvGeometry &g, const typename S::Element *dy,
-                           const Operand &w, float *dx) {
+                           const Weights &w, float *dx) {
   int64_t outSize = volume(g.out), inSize = volume(g.in), taps = volume(g.kernel);
   for (int64_t i = 0; i < inSize; ++i)
     dx[i] = 0;
@@ -129,12 +149,26 @@ void inputGradByScattering(const ConvGeometry &g, const typename S::Element *dy,
     forEachBlock(g, [&](const Block &b) {
       forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
         auto *from = dy + j * outSize + b.index;
-        float *to = dx + start, weight = elementOf(w, j * taps + k);
+        float *to = dx + start, weight = w[j * taps + k];
         for (int64_t i = inside.low; i < inside.high; ++i)
           to[i * g.stride[2]] =
               __builtin_fmaf(weight, S::load1(from + i), to[i * g.stride[2]]);
       });
     });
+}
+
+/// One plane of x and of dy into the lanes of kernel positions [first, last).
+template <typename S, typename D>
+void addPlane(const ConvGeometry &g, const typename S::Element *x,
+              const typename D::Element *dy, int64_t first, int64_t last,
+              float (&sums)[16][16]) {
+  forEachBlock(g, [&](const Block &b) {
+    // Blocks start at multiples of 16.
+    forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
+      if (k >= first && k < last)
+        addLanes<S, D>(x + start, g.stride[2], dy + b.index, inside, sums[k - first]);
+    });
+  });
 }
 
 /// Kernel positions [first, last), at most 16, of channel m of dw.
@@ -145,16 +179,14 @@ void weightGradPositions(const ConvGeometry &g, const typename S::Element *x,
   int64_t outSize = volume(g.out), inSize = volume(g.in);
   alignas(64) float sums[16][16] = {};
   for (int64_t n = 0; n < g.n && outSize > 0; ++n) {
-    auto *xPlane = x + (n * g.c + m / (g.m / g.c)) * inSize;
-    auto *dyPlane = dy + (n * g.m + m) * outSize;
-    forEachBlock(g, [&](const Block &b) {
-      // Blocks start at multiples of 16.
-      forEachPosition(g, b, [&](int64_t k, int64_t start, Range inside) {
-        if (k >= first && k < last)
-          addLanes<S, D>(xPlane + start, g.stride[2], dyPlane + b.index, inside,
-                         sums[k - first]);
-      });
-    });
+    widenedOnce<S>(x + (n * g.c + m / (g.m / g.c)) * inSize, inSize,
+                   [&]<typename X>(X, const typename X::Element *xPlane) {
+                     widenedOnce<D>(
+                         dy + (n * g.m + m) * outSize, outSize,
+                         [&]<typename Y>(Y, const typename Y::Element *dyPlane) {
+                           addPlane<X, Y>(g, xPlane, dyPlane, first, last, sums);
+                         });
+                   });
   }
   for (int64_t k = first; k < last; ++k) {
     float *lane = sums[k - first];
@@ -180,8 +212,11 @@ void depthwiseForward(void *const *buffers, const int64_t *params, int64_t begin
     auto *x = static_cast<const typename S::Element *>(buffers[0]);
     for (int64_t u = begin; u < end; ++u) {
       int64_t m = u % g.m, c = m / (g.m / g.c);
-      forwardPlane<S>(g, x + (u / g.m * g.c + c) * inSize, w.at(m * taps),
-                      y.at(u * outSize));
+      Weights weights(w.at(m * taps), taps);
+      widenedOnce<S>(x + (u / g.m * g.c + c) * inSize, inSize,
+                     [&]<typename R>(R, const typename R::Element *plane) {
+                       forwardPlane<R>(g, plane, weights, y.at(u * outSize));
+                     });
     }
   });
 }
@@ -200,16 +235,17 @@ void depthwiseInputGrad(void *const *buffers, const int64_t *params, int64_t beg
     for (int64_t u = begin; u < end; ++u) {
       auto *dy = static_cast<const typename S::Element *>(buffers[0]) +
                  (u / g.c * g.m + u % g.c * per) * outSize;
-      Operand w = weights.at(u % g.c * per * taps);
+      Weights w(weights.at(u % g.c * per * taps), per * taps);
       Result dx = Result{buffers[2], p.resultType}.at(u * inSize);
-      if (slides) {
-        inputGradBySliding<S>(g, dy, w, dx);
-        continue;
-      }
-      float *sums = rounds ? static_cast<float *>(buffers[3]) : dx.as<F32>();
-      inputGradByScattering<S>(g, dy, w, sums);
-      if (rounds)
-        storeFloats(sums, dx, inSize);
+      widenedOnce<S>(
+          dy, per * outSize, [&]<typename R>(R, const typename R::Element *planes) {
+            if (slides)
+              return inputGradBySliding<R>(g, planes, w, dx);
+            float *sums = rounds ? static_cast<float *>(buffers[3]) : dx.as<F32>();
+            inputGradByScattering<R>(g, planes, w, sums);
+            if (rounds)
+              storeFloats(sums, dx, inSize);
+          });
     }
   });
 }

@@ -207,4 +207,16 @@ SLUICE_INLINE void storeFloats(const float *from, const Result &to, int64_t n) {
   byFormat(to.type, [&]<typename S>(S) { narrow<S>(from, to.as<S>(), n); });
 }
 
+/// Calls body(reader, elements): what windows pass over again and again is widened once
+/// if it is small enough.
+template <typename S, typename Body>
+SLUICE_INLINE void widenedOnce(const typename S::Element *x, int64_t size, Body body) {
+  constexpr int64_t kMost = 16384; // 64 KB of stack
+  if (S::kFormat == format::kF32 || size > kMost)
+    return body(S{}, x);
+  alignas(64) float plane[kMost];
+  widen<S>(x, plane, size);
+  body(F32{}, static_cast<const float *>(plane));
+}
+
 } // namespace sluice::SLUICE_LEVEL

@@ -142,18 +142,6 @@ void avgPoolGradPlane(const PoolParams &p, const Operand &dy, float *dx) {
   });
 }
 
-/// Calls body(reader, plane of x): windows overlap, so a plane of 16 bits that is small
-/// enough is widened once rather than at every position.
-template <typename S, typename Body>
-SLUICE_INLINE void widenedOnce(const typename S::Element *x, int64_t size, Body body) {
-  constexpr int64_t kMost = 16384; // 64 KB of stack
-  if (S::kFormat == format::kF32 || size > kMost)
-    return body(S{}, x);
-  alignas(64) float plane[kMost];
-  widen<S>(x, plane, size);
-  body(F32{}, static_cast<const float *>(plane));
-}
-
 /// Calls body(f32 plane) and rounds what it left there into a plane of dx; that of f32 is
 /// written itself.
 template <typename Body>

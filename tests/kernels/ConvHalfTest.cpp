@@ -161,6 +161,10 @@ TEST(ConvHalf, Depthwise) {
   checkDepthwise(geometry(2, 3, 6, 3, {{9, 3, 2, 1, 1, 0}, {40, 5, 2, 1, 2, 2}}));
   checkDepthwise(geometry(1, 2, 2, 2, {{5, 3, 1, 2, 1, 1}, {130, 5, 1, 1, 2, 2}}));
   checkDepthwise(geometry(1, 3, 3, 3, {{50, 20}}));
+  // Too many weights, and planes too large, to keep widened.
+  checkDepthwise(geometry(1, 2, 2, 2, {{20, 17, 1, 1, 8, 8}, {22, 16}}));
+  checkDepthwise(geometry(1, 1, 1, 1, {{130, 3, 1, 1, 1, 1}, {150, 3, 1, 1, 1, 1}}));
+  checkDepthwise(geometry(1, 1, 2, 1, {{260, 3, 2}, {270, 3, 2, 1, 1, 1}}));
 }
 
 } // namespace
