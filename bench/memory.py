@@ -6,7 +6,6 @@ Sluice's bytes are the planned and measured arena; PyTorch's the highest residen
 exists. A budget that cannot be met is shown with the smallest that can, which is then measured. Run by bench/memory.sh.
 """
 import argparse
-import datetime
 import json
 import pathlib
 import re
@@ -20,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import step  # noqa: E402
+from lines import Lines, peak_bytes  # noqa: E402
 
 CASES = ["mlp", "fashion-cnn", "char-decoder", "gpt2-124m-b4t64"]
 SHARES = {100: 0.0, 60: 0.5, 40: 1.0, 25: 1.0}  # budget in percent -> part of PyTorch's blocks that is checkpointed
@@ -62,32 +62,8 @@ def peer(case, share):
     return step.Torch(with_checkpoints(model, share), inputs, labels, False)
 
 
-PEAK = """
-import sys, threading, time
-sys.path.insert(0, {folder!r})
-import torch, memory
-torch.set_num_threads({threads})
-resident = lambda: int(open("/proc/self/statm").read().split()[1]) * 4096
-base, peak, done = resident(), 0, False
-def watch():
-    global peak
-    while not done:
-        peak = max(peak, resident())
-        time.sleep(0.0005)
-watcher = threading.Thread(target=watch)
-watcher.start()
-peer = memory.peer({case!r}, {share})
-for _ in range(3):
-    peer.step()
-done = True
-watcher.join()
-print(peak - base)
-"""
-
-
 def peer_peak(case, share, threads):
-    code = PEAK.format(folder=str(step.ROOT / "bench"), threads=threads, case=case, share=share)
-    return int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    return peak_bytes("import memory", f"memory.peer({case!r}, {share})", threads)
 
 
 def compile_for(folder, case, budget):
@@ -131,7 +107,7 @@ def main():
     parser.add_argument("--out")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=step.ROOT, capture_output=True, text=True).stdout.strip()
+    lines = Lines(arguments.out, "memory", arguments.threads)
     print(f"threads {arguments.threads}, PyTorch {torch.__version__}, {arguments.rounds} rounds, medians; < is a budget below the smallest plan, which is shown")
     print(f"{'case':18} {'budget':>7} {'sluice MiB':>11} {'ms':>9} {'time':>6} {'gap %':>6} | {'checkpointed':>12} {'PyTorch MiB':>11} {'ms':>9} {'time':>6}")
     for case in arguments.cases:
@@ -142,13 +118,9 @@ def main():
             us, peer_us = statistics.median(row["ours"]), statistics.median(row["theirs"])
             print(f"{case:18} {'' if row['met'] else '<':>2}{row['percent']:4d}% {row['bytes'] / 2**20:11.1f} {us / 1e3:9.2f} {us / statistics.median(first['ours']):6.2f} "
                   f"{row['gap'] * 100:6.2f} | {row['share'] * 100:11.0f}% {row['peer_bytes'] / 2**20:11.1f} {peer_us / 1e3:9.2f} {peer_us / statistics.median(first['theirs']):6.2f}", flush=True)
-            if not arguments.out:
-                continue
-            common = {"bench": "memory", "case": f"{case}-f32-{row['percent']}", "peer_version": torch.__version__, "peer_name": f"eager f32, {row['share']:.0%} of the blocks checkpointed",
-                      "threads": arguments.threads, "commit": commit, "date": datetime.date.today().isoformat(), "cpu": step.cpu_name()}
-            with open(arguments.out, "a") as file:
-                file.write(json.dumps(dict(common, metric="step_us", ours=us, peer=peer_us, ratio=peer_us / us, spread=[min(row["ours"]), max(row["ours"])])) + "\n")
-                file.write(json.dumps(dict(common, metric="peak_bytes", ours=row["bytes"], peer=row["peer_bytes"], ratio=row["peer_bytes"] / row["bytes"], spread=[])) + "\n")
+            name, about = f"{case}-f32-{row['percent']}", {"peer_name": f"eager f32, {row['share']:.0%} of the blocks checkpointed", "peer_version": torch.__version__}
+            lines.add(name, "step_us", us, peer_us, ratio=peer_us / us, spread=[min(row["ours"]), max(row["ours"])], **about)
+            lines.add(name, "peak_bytes", row["bytes"], row["peer_bytes"], ratio=row["peer_bytes"] / row["bytes"], spread=[], **about)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ with offload and recompute together. Runs of the plans take turns; medians are c
 since the predicted price of moving tensors is what is judged. Prints a table; with --out F appends one JSON object per line.
 """
 import argparse
-import datetime
 import json
 import pathlib
 import statistics
@@ -15,7 +14,8 @@ import tempfile
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from lines import ROOT, Lines
+
 SLUICE = ROOT / "build" / "tools" / "sluice"
 ADAM = "optimizer: {kind: adamw, lr: 1.0e-3}\nseed: 1\n"
 LOSS = "loss: {kind: cross_entropy, logits: logits, labels: labels}\n"
@@ -69,8 +69,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out")
     arguments = parser.parse_args()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "")
+    lines = Lines(arguments.out, "offload", arguments.threads)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         print(f"threads {arguments.threads}, {arguments.rounds} rounds, medians; price = step against the plain plan")
@@ -89,13 +88,9 @@ def main():
                 measured = statistics.median(times[label])
                 print(f"{case + ' ' + label:26} {report['arena_bytes'] / 1e6:9.2f} {report['arena']['host'] / 1e6:8.2f} {report['step_us']:12.0f} "
                       f"{measured:12.0f} {report['step_us'] / base:15.2f} {measured / base_us:9.2f}")
-                if arguments.out:
-                    line = {"bench": "offload", "case": f"{case}-f32/{label}", "metric": "step_us", "ours": report["step_us"], "peer": measured,
-                            "peer_name": "measured", "peer_version": commit, "ratio": report["step_us"] / measured,
-                            "spread": [min(times[label]), max(times[label])], "device_bytes": report["arena_bytes"], "host_bytes": report["arena"]["host"],
-                            "threads": arguments.threads, "commit": commit, "date": datetime.date.today().isoformat(), "cpu": cpu}
-                    with open(arguments.out, "a") as file:
-                        file.write(json.dumps(line) + "\n")
+                lines.add(f"{case}-f32/{label}", "step_us", report["step_us"], measured, peer_name="measured", peer_version=lines.commit,
+                          ratio=report["step_us"] / measured, spread=[min(times[label]), max(times[label])],
+                          device_bytes=report["arena_bytes"], host_bytes=report["arena"]["host"])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ Prints a table; with --out F appends one JSON object per line. Calibration and m
 a shared machine drifts: each round calibrates, and a case's figures are medians over the rounds.
 """
 import argparse
-import datetime
 import json
 import pathlib
 import statistics
@@ -17,6 +16,7 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import step  # noqa: E402
+from lines import Lines  # noqa: E402
 
 
 def sluice(*arguments):
@@ -48,19 +48,14 @@ def main():
                 predicted[case].append(report["step_us"])
                 steps = max(5, min(200, int(1.5e6 / report["step_us"])))
                 measured[case].append(step.run_sluice(plan, folder, steps)["step_us_median"])
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=step.ROOT, capture_output=True, text=True).stdout.strip()
+    lines = Lines(arguments.out, "predict", arguments.threads)
     print(f"threads {arguments.threads}, {arguments.rounds} rounds, medians")
     print(f"{'case':22} {'predicted ms':>12} {'measured ms':>12} {'predicted / measured':>21}")
     for case in arguments.cases:
         ours, peer = statistics.median(predicted[case]), statistics.median(measured[case])
         print(f"{case:22} {ours / 1e3:12.2f} {peer / 1e3:12.2f} {ours / peer:21.2f}")
-        if arguments.out:
-            ratios = [p / m for p, m in zip(predicted[case], measured[case])]
-            line = {"bench": "predict", "case": case + "-f32", "metric": "step_us", "ours": ours, "peer": peer, "peer_name": "measured", "peer_version": commit,
-                    "ratio": ours / peer, "spread": [min(ratios), max(ratios)], "threads": arguments.threads, "commit": commit,
-                    "date": datetime.date.today().isoformat(), "cpu": step.cpu_name()}
-            with open(arguments.out, "a") as file:
-                file.write(json.dumps(line) + "\n")
+        ratios = [p / m for p, m in zip(predicted[case], measured[case])]
+        lines.add(f"{case}-f32", "step_us", ours, peer, peer_name="measured", peer_version=lines.commit, ratio=ours / peer, spread=[min(ratios), max(ratios)])
 
 
 if __name__ == "__main__":

@@ -5,11 +5,9 @@ Prints a table; with --out F appends one JSON object per line. The peers and Slu
 speed drifts is fair to all; medians are compared. Run by bench/step.sh, which makes the virtual environment.
 """
 import argparse
-import datetime
 import importlib.util
 import json
 import pathlib
-import resource
 import statistics
 import subprocess
 import sys
@@ -20,8 +18,8 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from breakdown import breakdown  # noqa: E402
+from lines import ROOT, Lines, peak_bytes  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 SLUICE = ROOT / "build" / "tools" / "sluice"
 
 
@@ -96,33 +94,9 @@ def run_sluice(plan, folder, steps, *more):
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-PEAK = """
-import sys, threading, time
-sys.path.insert(0, {folder!r})
-import torch, step
-torch.set_num_threads({threads})
-resident = lambda: int(open("/proc/self/statm").read().split()[1]) * 4096
-base, peak, done = resident(), 0, False
-def watch():
-    global peak
-    while not done:
-        peak = max(peak, resident())
-        time.sleep(0.001)
-watcher = threading.Thread(target=watch)
-watcher.start()
-peer = step.Torch(*step.CASES[{case!r}](), False)
-for _ in range(3):
-    peer.step()
-done = True
-watcher.join()
-print(peak - base)
-"""
-
-
 def torch_peak(case, threads):
-    """Highest resident bytes (sampled) of a process that trains in eager PyTorch, less those before the model exists."""
-    code = PEAK.format(folder=str(ROOT / "bench"), threads=threads, case=case)
-    return int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    """Of a process that trains in eager PyTorch."""
+    return peak_bytes("import step", f"step.Torch(*step.CASES[{case!r}](), False)", threads)
 
 
 def measure(case, rounds, threads, folder):
@@ -147,13 +121,6 @@ def measure(case, rounds, threads, folder):
     return report, breakdown(trace), ours, theirs
 
 
-def cpu_name():
-    for line in open("/proc/cpuinfo"):
-        if line.startswith("model name"):
-            return line.split(":")[1].strip()
-    return "unknown"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", default=list(CASES))
@@ -163,7 +130,7 @@ def main():
     parser.add_argument("--no-profile", action="store_true", help="leave out where the time goes")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    lines = Lines(arguments.out, "step", arguments.threads)
     import tempfile
     print(f"threads {arguments.threads}, PyTorch {torch.__version__}, {arguments.rounds} rounds, medians")
     print(f"{'case':22} {'sluice ms':>10} {'eager ms':>10} {'ratio':>6} {'compile ms':>10} {'ratio':>6} {'arena MiB':>10} {'eager MiB':>10}")
@@ -177,16 +144,11 @@ def main():
               f"{peer_us['torch.compile'] / 1e3:10.2f} {peer_us['torch.compile'] / us:6.2f} {report['arena_bytes'] / 2**20:10.1f} {peak / 2**20:10.1f}", flush=True)
         if not arguments.no_profile:
             print("\n".join(profile), flush=True)
-        if not arguments.out:
-            continue
-        common = {"bench": "step", "case": case + "-f32", "peer_version": torch.__version__, "threads": arguments.threads, "commit": commit,
-                  "date": datetime.date.today().isoformat(), "cpu": cpu_name()}
-        with open(arguments.out, "a") as file:
-            for name, value in peer_us.items():
-                line = dict(common, metric="step_us", ours=us, peer=value, peer_name=f"{name} f32", ratio=value / us, spread=[min(ours), max(ours)])
-                file.write(json.dumps(line) + "\n")
-            line = dict(common, metric="peak_bytes", ours=report["arena_bytes"], peer=peak, peer_name="eager f32 (resident, less the base)", ratio=peak / report["arena_bytes"], spread=[])
-            file.write(json.dumps(line) + "\n")
+        for name, value in peer_us.items():
+            lines.add(f"{case}-f32", "step_us", us, value, peer_name=f"{name} f32", peer_version=torch.__version__, ratio=value / us,
+                      spread=[min(ours), max(ours)])
+        lines.add(f"{case}-f32", "peak_bytes", report["arena_bytes"], peak, peer_name="eager f32 (resident, less the base)",
+                  peer_version=torch.__version__, ratio=peak / report["arena_bytes"], spread=[])
 
 
 if __name__ == "__main__":
