@@ -118,6 +118,54 @@ TEST(Executor, ChunksAndThreadsDoNotChangeTheResult) {
     }
 }
 
+/// Parts of 1, 9, 2 and 30 units of different row lengths, cut at chunks that know
+/// nothing of them: each row is written once, with the number it has in its part.
+TEST(Executor, RunsEveryUnitOfEveryPartOnce) {
+  const std::vector<int64_t> sizes = {1, 9, 2, 30}, columns = {3, 1, 16, 5};
+  for (int64_t chunk : {1, 4, 11, 100})
+    for (int threads : {1, 3}) {
+      TestPlan p;
+      p.plan.threads = threads;
+      fbs::ProgramT &infer = p.program("infer");
+      std::vector<Place> from, to;
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        std::vector<int64_t> shape = {sizes[i], columns[i]};
+        from.push_back(p.state("param/x" + std::to_string(i), DType::f32, shape));
+        to.push_back(p.state("param/y" + std::to_string(i), DType::f32, shape));
+      }
+      fbs::LaunchT &launch =
+          p.launch(infer, "test_rows", {from[0], to[0]}, 42, chunk, {columns[0]});
+      for (size_t i = 1; i < sizes.size(); ++i)
+        p.stage(launch, "test_rows", {from[i], to[i]}, {columns[i]});
+      int64_t next = 0;
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        launch.stages[i]->first_unit = next, launch.stages[i]->units = sizes[i];
+        next += sizes[i];
+      }
+      auto session = makeSession(p.read());
+      ASSERT_NE(session, nullptr);
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        std::vector<float> ones(static_cast<size_t>(sizes[i] * columns[i]), 1);
+        ASSERT_TRUE(session
+                        ->writeState("param/x" + std::to_string(i), ones.data(),
+                                     ones.size() * sizeof(float))
+                        .ok());
+      }
+      Batch batch;
+      batch.count = 1;
+      ASSERT_TRUE(session->infer(batch).ok());
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        std::vector<float> y(static_cast<size_t>(sizes[i] * columns[i]));
+        auto bytes = session->state("param/y" + std::to_string(i));
+        ASSERT_EQ(bytes.size(), y.size() * sizeof(float));
+        std::memcpy(y.data(), bytes.data(), bytes.size());
+        for (size_t k = 0; k < y.size(); ++k)
+          ASSERT_EQ(y[k], 3 + float(int64_t(k) / columns[i]))
+              << "part " << i << ", chunk " << chunk << ", threads " << threads;
+      }
+    }
+}
+
 TEST(Executor, RunsEveryUnitExactlyOnce) {
   TestPlan p;
   p.plan.threads = 4;

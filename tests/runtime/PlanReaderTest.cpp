@@ -144,6 +144,23 @@ static const Rule rules[] = {
        firstStage(p).unit_scale = int64_t(1) << 40;
      },
      "impossible unit scale"},
+    {"PartBehindItsLaunch",
+     [](auto &p) { firstStage(p).units = firstLaunch(p).units + 1; },
+     "stage 0 is no part that begins with unit 0"},
+    {"PartWithoutUnits", [](auto &p) { firstStage(p).first_unit = 1; },
+     "stage 0 is no part that begins with unit 0"},
+    {"PartOverflows",
+     [](auto &p) {
+       firstStage(p).first_unit = INT64_MAX;
+       firstStage(p).units = INT64_MAX;
+     },
+     "stage 0 is no part that begins with unit 0"},
+    {"PartsMissing",
+     [](auto &p) {
+       firstLaunch(p).units = 4;
+       firstStage(p).units = 3;
+     },
+     "has units without a part"},
     {"OperandOutside", [](auto &p) { firstStage(p).operands[0].mutate_size(1 << 20); },
      "operand 0 lies outside"},
     {"OperandOverflows",
