@@ -143,7 +143,9 @@ def TrackSamples : Pass<"track-samples", "::mlir::ModuleOp"> {
   let summary = "Finds the results of @eval and @infer whose rows belong to samples";
   let description = [{
     A result with the samples in dimension 0, each the same number of rows, is marked `graph.batched`: a short batch gives as many rows. An
-    @infer in which samples meet, so that rows of padding would be seen, is marked `graph.mixes`.
+    @infer in which samples meet, so that rows of padding would be seen, is marked `graph.mixes`. Dimensions of the results of @infer that are as long as
+    an input which may be filled up (`graph.fill`, `graph.ignored`) are listed in `graph.crops`: argument, its dimension, dimension, stride and size of the axis, and how
+    its length follows, as (mul, add, div) in turn; where positions are not followed, the report says so.
 
     ```mlir
     func.func @infer(%x: tensor<4x3xf32> {graph.batched}) -> (tensor<12xf32> {graph.name = "flat"})
