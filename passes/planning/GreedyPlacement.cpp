@@ -204,12 +204,40 @@ void listOverlaps(const PlacementModel &model, std::vector<int64_t> &begin,
   });
 }
 
+void PlacedBlocks::insert(const PlacementBlock &block, int64_t offset) {
+  auto at = std::partition_point(list.begin(), list.end(), [&](const Placed &placed) {
+    return placed.offset < offset;
+  });
+  list.insert(
+      at, {offset, offset + block.size, block.firstSection, block.endSection, &block});
+}
+
+int64_t PlacedBlocks::findGap(const PlacementBlock &block, GapRule rule) const {
+  int64_t top = 0, best = -1, bestGap = 0;
+  for (const Placed &placed : list) {
+    if (placed.endSection <= block.firstSection ||
+        block.endSection <= placed.firstSection)
+      continue;
+    int64_t aligned = roundUp(top, block.align), gap = placed.offset - top;
+    if (aligned + block.size <= placed.offset && (best < 0 || gap < bestGap)) {
+      best = aligned;
+      bestGap = gap;
+      if (rule == GapRule::Lowest)
+        return best;
+    }
+    top = std::max(top, placed.end);
+  }
+  return best >= 0 ? best : roundUp(top, block.align);
+}
+
 GapFitter::GapFitter(const PlacementModel &model) : model(model) {
   listOverlaps(model, neighborBegin, neighbors);
 }
 
 int64_t GapFitter::findGap(int32_t index, GapRule rule) {
   const PlacementBlock &block = model.blocks[index];
+  if (model.blocks.size() <= PlacedBlocks::most)
+    return placed.findGap(block, rule);
   occupied.clear();
   for (int64_t i = neighborBegin[index]; i < neighborBegin[index + 1]; ++i) {
     int32_t other = neighbors[size_t(i)];
@@ -234,12 +262,18 @@ int64_t GapFitter::findGap(int32_t index, GapRule rule) {
 
 std::vector<int64_t> GapFitter::place(const std::vector<int32_t> &order, GapRule rule) {
   offsets.assign(model.blocks.size(), -1);
+  placed.clear();
+  auto put = [&](int32_t index, int64_t offset) {
+    offsets[index] = offset;
+    if (model.blocks.size() <= PlacedBlocks::most)
+      placed.insert(model.blocks[index], offset);
+  };
   for (size_t i = 0; i < model.blocks.size(); ++i)
     if (model.blocks[i].fixed())
-      offsets[i] = model.blocks[i].fixedOffset;
+      put(int32_t(i), model.blocks[i].fixedOffset);
   for (int32_t index : order)
     if (offsets[index] < 0)
-      offsets[index] = findGap(index, rule);
+      put(index, findGap(index, rule));
   return offsets;
 }
 

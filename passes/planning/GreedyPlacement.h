@@ -22,6 +22,28 @@ std::vector<int64_t> allocateInTime(const PlacementModel &model);
 
 enum class GapRule { Lowest, Smallest };
 
+/// Placed blocks by offset, for gaps among few of them: a look along the list is cheaper
+/// than sorting the neighbors of each block.
+class PlacedBlocks {
+public:
+  static constexpr size_t most = 4096;
+
+  void clear() { list.clear(); }
+  void insert(const PlacementBlock &block, int64_t offset);
+  template <typename Keeps> void filter(Keeps keeps) {
+    std::erase_if(list, [&](const Placed &placed) { return !keeps(*placed.block); });
+  }
+  int64_t findGap(const PlacementBlock &block, GapRule rule) const;
+
+private:
+  struct Placed {
+    int64_t offset, end;
+    int32_t firstSection, endSection;
+    const PlacementBlock *block;
+  };
+  std::vector<Placed> list;
+};
+
 /// Puts each block into a gap between the placed blocks that it overlaps in time, fixed
 /// blocks first. O(overlapping pairs) per order.
 class GapFitter {
@@ -37,7 +59,8 @@ private:
   std::vector<int32_t> neighbors;     // blocks that overlap it in time
   std::vector<int64_t> offsets;       // -1: not placed yet
   std::vector<std::pair<int64_t, int64_t>>
-      occupied; // scratch: (offset, end) of placed neighbors
+      occupied;        // scratch: (offset, end) of placed neighbors
+  PlacedBlocks placed; // of few blocks only
 };
 
 /// Pairs of overlapping blocks up to which a GapFitter is affordable (8 bytes each).

@@ -50,6 +50,7 @@ private:
     std::swap(order, next);
     std::swap(offsets, nextOffsets);
     std::swap(excess, nextExcess);
+    std::swap(placedNow, placed);
   }
 
   /// Puts a neighbor of `order` into `next`; returns the first place that differs.
@@ -85,32 +86,22 @@ private:
     nextExcess = excess;
     for (size_t i = first; i < order.size(); ++i)
       nextOffsets[order[i]] = -1;
+    placed = placedNow;
+    placed.filter([&](const PlacementBlock &block) {
+      return nextOffsets[&block - model.blocks.data()] >= 0;
+    });
     int64_t cost = first > 0 ? excess[first - 1] : 0;
     for (size_t i = first; i < next.size() && cost <= limit; ++i) {
       const PlacementBlock &block = model.blocks[next[i]];
-      int64_t offset = nextOffsets[next[i]] = lowestGap(next[i]);
+      int64_t offset = placed.findGap(block, GapRule::Lowest);
+      nextOffsets[next[i]] = offset;
+      placed.insert(block, offset);
+      left -= neighborBegin[next[i] + 1] - neighborBegin[next[i]];
       int64_t over = offset + block.size - search.target;
       cost += std::clamp<int64_t>(over, 0, block.size);
       nextExcess[i] = cost;
     }
     return cost;
-  }
-
-  int64_t lowestGap(int32_t index) {
-    const PlacementBlock &block = model.blocks[index];
-    occupied.clear();
-    for (int64_t i = neighborBegin[index]; i < neighborBegin[index + 1]; ++i)
-      if (int64_t offset = nextOffsets[neighbors[size_t(i)]]; offset >= 0)
-        occupied.push_back({offset, offset + model.blocks[neighbors[size_t(i)]].size});
-    left -= neighborBegin[index + 1] - neighborBegin[index];
-    std::sort(occupied.begin(), occupied.end());
-    int64_t top = 0;
-    for (auto [offset, end] : occupied) {
-      if (roundUp(top, block.align) + block.size <= offset)
-        break;
-      top = std::max(top, end);
-    }
-    return roundUp(top, block.align);
   }
 
   const PlacementModel &model;
@@ -123,7 +114,7 @@ private:
   std::vector<size_t> position, above;       // of blocks; places in the order
   std::vector<int64_t> neighborBegin;
   std::vector<int32_t> neighbors;
-  std::vector<std::pair<int64_t, int64_t>> occupied; // (offset, end); scratch
+  PlacedBlocks placedNow, placed; // under `order`, under `next`
 };
 
 } // namespace
