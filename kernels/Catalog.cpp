@@ -15,24 +15,25 @@ namespace {
 
 struct Entry {
   std::string_view name;
-  KernelFn v3, v4;
+  KernelFn v3, v4, amx;
   int64_t params;
   extent::Describe describe;
   int64_t added = 0; ///< of the parameters, those that the first plans do not have
 };
 
-#define SLUICE_LEVELS(function) v3::function, v4::function
-#define SLUICE_BOTH(function) v3::function, v3::function
+#define SLUICE_TILED(function) v3::function, v4::function, amx::function
+#define SLUICE_LEVELS(function) v3::function, v4::function, v4::function
+#define SLUICE_ALL(function) v3::function, v3::function, v3::function
 
 // Sorted by name. To add a kernel: a struct of parameters, a description, a line here.
 constexpr Entry kEntries[] = {
-    {"arg_reduce_f32", SLUICE_BOTH(argReduce), paramCount<ArgReduceParams>,
+    {"arg_reduce_f32", SLUICE_ALL(argReduce), paramCount<ArgReduceParams>,
      extent::describeArgReduce},
-    {"arg_reduce_i64", SLUICE_BOTH(argReduceI64), paramCount<ArgReduceParams>,
+    {"arg_reduce_i64", SLUICE_ALL(argReduceI64), paramCount<ArgReduceParams>,
      extent::describeArgReduceI64},
-    {"avg_pool_f32", SLUICE_BOTH(avgPool), paramCount<PoolParams>,
-     extent::describeAvgPool, 3},
-    {"avg_pool_grad_f32", SLUICE_BOTH(avgPoolGrad), paramCount<PoolParams>,
+    {"avg_pool_f32", SLUICE_ALL(avgPool), paramCount<PoolParams>, extent::describeAvgPool,
+     3},
+    {"avg_pool_grad_f32", SLUICE_ALL(avgPoolGrad), paramCount<PoolParams>,
      extent::describeAvgPoolGrad, 3},
     {"conv_forward_f32", SLUICE_LEVELS(convForward), paramCount<ConvParams>,
      extent::describeConvForward, 2},
@@ -44,14 +45,13 @@ constexpr Entry kEntries[] = {
      paramCount<ConvPackParams>, extent::describeConvPackForGrad, 1},
     {"conv_weight_grad_f32", SLUICE_LEVELS(convWeightGrad),
      paramCount<ConvWeightGradParams>, extent::describeConvWeightGrad, 2},
-    {"copy_strided", SLUICE_BOTH(copyStrided), paramCount<CopyParams>,
+    {"copy_strided", SLUICE_ALL(copyStrided), paramCount<CopyParams>,
      extent::describeCopy},
-    {"ctc_loss_f32", SLUICE_BOTH(ctcLoss), paramCount<CtcParams>,
-     extent::describeCtcLoss},
-    {"ctc_loss_grad_f32", SLUICE_BOTH(ctcLossGrad), paramCount<CtcParams>,
+    {"ctc_loss_f32", SLUICE_ALL(ctcLoss), paramCount<CtcParams>, extent::describeCtcLoss},
+    {"ctc_loss_grad_f32", SLUICE_ALL(ctcLossGrad), paramCount<CtcParams>,
      extent::describeCtcLossGrad},
-    {"cumsum_f32", SLUICE_BOTH(cumsum), paramCount<CumsumParams>, extent::describeCumsum},
-    {"cumsum_i64", SLUICE_BOTH(cumsumI64), paramCount<CumsumParams>,
+    {"cumsum_f32", SLUICE_ALL(cumsum), paramCount<CumsumParams>, extent::describeCumsum},
+    {"cumsum_i64", SLUICE_ALL(cumsumI64), paramCount<CumsumParams>,
      extent::describeCumsumI64},
     {"depthwise_forward_f32", SLUICE_LEVELS(depthwiseForward),
      paramCount<DepthwiseParams>, extent::describeDepthwiseForward, 3},
@@ -59,32 +59,32 @@ constexpr Entry kEntries[] = {
      paramCount<DepthwiseParams>, extent::describeDepthwiseInputGrad, 3},
     {"depthwise_weight_grad_f32", SLUICE_LEVELS(depthwiseWeightGrad),
      paramCount<DepthwiseWeightGradParams>, extent::describeDepthwiseWeightGrad, 3},
-    {"fill", SLUICE_BOTH(fillElements), paramCount<FillParams>, extent::describeFill},
-    {"gather", SLUICE_BOTH(gather), paramCount<GatherParams>, extent::describeGather},
-    {"gather_elements", SLUICE_BOTH(gatherElements), paramCount<GatherElementsParams>,
+    {"fill", SLUICE_ALL(fillElements), paramCount<FillParams>, extent::describeFill},
+    {"gather", SLUICE_ALL(gather), paramCount<GatherParams>, extent::describeGather},
+    {"gather_elements", SLUICE_ALL(gatherElements), paramCount<GatherElementsParams>,
      extent::describeGatherElements},
-    {"gemm_f32", SLUICE_LEVELS(gemm), paramCount<GemmParams>, extent::describeGemm, 3},
-    {"gemm_pack_b_f32", SLUICE_LEVELS(gemmPackB), paramCount<GemmPackBParams>,
-     extent::describeGemmPackB, 1},
-    {"gemm_packed_f32", SLUICE_LEVELS(gemmPacked), paramCount<GemmParams>,
+    {"gemm_f32", SLUICE_TILED(gemm), paramCount<GemmParams>, extent::describeGemm, 3},
+    {"gemm_pack_b_f32", SLUICE_TILED(gemmPackB), paramCount<GemmPackBParams>,
+     extent::describeGemmPackB, 2},
+    {"gemm_packed_f32", SLUICE_TILED(gemmPacked), paramCount<GemmParams>,
      extent::describeGemmPacked, 3},
-    {"gemm_splitk_f32", SLUICE_LEVELS(gemmSplitK), paramCount<GemmSplitKParams>,
+    {"gemm_splitk_f32", SLUICE_TILED(gemmSplitK), paramCount<GemmSplitKParams>,
      extent::describeGemmSplitK, 2},
-    {"max_pool_f32", SLUICE_BOTH(maxPool), paramCount<PoolParams>,
-     extent::describeMaxPool, 3},
-    {"max_pool_grad_f32", SLUICE_BOTH(maxPoolGrad), paramCount<PoolParams>,
+    {"max_pool_f32", SLUICE_ALL(maxPool), paramCount<PoolParams>, extent::describeMaxPool,
+     3},
+    {"max_pool_grad_f32", SLUICE_ALL(maxPoolGrad), paramCount<PoolParams>,
      extent::describeMaxPoolGrad, 3},
-    {"scatter_add_f32", SLUICE_BOTH(scatterAdd), paramCount<ScatterAddParams>,
+    {"scatter_add_f32", SLUICE_ALL(scatterAdd), paramCount<ScatterAddParams>,
      extent::describeScatterAdd},
-    {"scatter_elements", SLUICE_BOTH(scatterElements), paramCount<ScatterElementsParams>,
+    {"scatter_elements", SLUICE_ALL(scatterElements), paramCount<ScatterElementsParams>,
      extent::describeScatterElements},
-    {"scatter_elements_add_f32", SLUICE_BOTH(scatterElementsAdd),
+    {"scatter_elements_add_f32", SLUICE_ALL(scatterElementsAdd),
      paramCount<ScatterElementsParams>, extent::describeScatterElementsAdd},
-    {"scatter_elements_max_f32", SLUICE_BOTH(scatterElementsMax),
+    {"scatter_elements_max_f32", SLUICE_ALL(scatterElementsMax),
      paramCount<ScatterElementsParams>, extent::describeScatterElementsAdd},
-    {"scatter_elements_min_f32", SLUICE_BOTH(scatterElementsMin),
+    {"scatter_elements_min_f32", SLUICE_ALL(scatterElementsMin),
      paramCount<ScatterElementsParams>, extent::describeScatterElementsAdd},
-    {"scatter_elements_mul_f32", SLUICE_BOTH(scatterElementsMul),
+    {"scatter_elements_mul_f32", SLUICE_ALL(scatterElementsMul),
      paramCount<ScatterElementsParams>, extent::describeScatterElementsAdd},
     {"sum_slices_f32", SLUICE_LEVELS(sumSlices), paramCount<SumSlicesParams>,
      extent::describeSumSlices, 1},
@@ -124,7 +124,9 @@ const Entry *find(std::string_view name) {
 
 KernelFn findBuiltinKernel(std::string_view name, FeatureLevel level) {
   const Entry *e = find(name);
-  return e ? (level == FeatureLevel::V3 ? e->v3 : e->v4) : nullptr;
+  if (!e)
+    return nullptr;
+  return level == FeatureLevel::V3 ? e->v3 : level == FeatureLevel::V4 ? e->v4 : e->amx;
 }
 
 std::span<const std::string_view> builtinKernelNames() { return kNames; }

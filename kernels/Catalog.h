@@ -12,8 +12,9 @@
 
 namespace sluice {
 
-/// x86-64-v3 (AVX2, FMA) and x86-64-v4 (AVX-512 F, BW, DQ, VL). Both give the same bits.
-enum class FeatureLevel { V3, V4 };
+/// x86-64-v3 (AVX2, FMA) and x86-64-v4 (AVX-512 F, BW, DQ, VL) give the same bits. Amx is
+/// v4 with products of bf16 on the matrix unit, which have bits of their own.
+enum class FeatureLevel { V3, V4, Amx };
 
 /// The kernel called `name`, or null.
 KernelFn findBuiltinKernel(std::string_view name, FeatureLevel level);

@@ -41,8 +41,8 @@ bool describeProduct(const int64_t *params, int64_t units, Extents &e, bool pack
   auto p = unpackParams<GemmParams>(params);
   if (!checkProduct(p, e))
     return false;
-  if (packed && p.bType != format::kF32)
-    return e.refuse("a packed B must be f32");
+  if (packed && p.bType != format::kF32 && !usesPairs(p.aType, p.bType))
+    return e.refuse("a packed B must be f32, or bf16 where A is");
   int64_t aBytes = formatBytes(p.aType), cBytes = formatBytes(p.cType);
   bool rows = p.unitCols == 0;
   bool chainA = rows && evenRows(p, p.aBatch0, p.aBatch1, p.aRow) &&
@@ -82,7 +82,7 @@ bool describeGemmPackB(const int64_t *params, int64_t units, Extents &e) {
     return e.refuse("sizes must be at least 0 and their products at most 2^50");
   if (!areStrides({p.bBatch0, p.bBatch1, p.bRow, p.bCol}))
     return e.refuse("strides must be between 0 and 2^40");
-  if (!isFormat(p.bType))
+  if (!isFormat(p.aType) || !isFormat(p.bType))
     return e.refuse(kTypes);
   e.input(
       reach({{p.batch0, p.bBatch0}, {p.batch1, p.bBatch1}, {p.k, p.bRow}, {p.n, p.bCol}},

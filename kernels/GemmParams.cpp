@@ -115,8 +115,9 @@ void planPacked(GemmPlan &plan, const GemmParams &p) {
                p.bBatch1,
                p.bRow,
                p.bCol,
-               p.bType};
-  plan.gemm.bType = format::kF32;
+               p.bType,
+               p.aType};
+  plan.gemm.bType = usesPairs(p.aType, p.bType) ? format::kBf16 : format::kF32;
   plan.packUnits = gemmPackBUnits(plan.pack);
   plan.packChunk = std::max<int64_t>(1, std::min(plan.packUnits / 16, 65536 / (p.k + 1)));
   plan.packedBytes = gemmPackedBytes(plan.pack);

@@ -29,6 +29,12 @@ constexpr int64_t kResultCols = 512; ///< columns of a 16-bit C that a worker su
 /// of k; block sums are added in order to C (accumulate) or to the first block's sum. A C
 /// of 16 bits is rounded after the last. Nothing else matters.
 ///
+/// Where A and B are bf16, level `amx` computes otherwise: C starts as 0 or as it was
+/// (accumulate), and every 32 steps of k (the last filled up with zeros) add to it as
+/// TDPBF16PS does: a chain of fma from 0 over the even steps and one over the odd ones,
+/// then their sum; denormals are zeros on the way in and out. A C of 16 bits is rounded
+/// after the last.
+///
 /// Units: blocks of `unitRows` rows of the flattened (b0, b1, m), times blocks of
 /// `unitCols` columns (the faster index). With unitCols == 0 a unit is whole rows and,
 /// when rows of C are evenly spaced, may be chained.
@@ -37,7 +43,7 @@ constexpr int64_t kResultCols = 512; ///< columns of a 16-bit C that a worker su
 /// gemm_packed_f32: the same with B packed by gemm_pack_b_f32; bBatch0 and bBatch1 count
 /// floats between the
 ///                  packed matrices (0 or multiples of gemmPackedFloats); bRow and bCol
-///                  are unused, bType is f32.
+///                  are unused; bType is bf16 where A's and B's own type are, else f32.
 /// Strides of B may be 0 over batches; C must not overlap itself.
 struct GemmParams {
   int64_t m = 0, n = 0, k = 0;
@@ -51,12 +57,14 @@ struct GemmParams {
 };
 
 /// gemm_pack_b_f32: B, packed (f32). Units: batch0 * batch1 * ceil(n / 32) panels.
-/// packed[b][panel][k][32], columns beyond n hold 0.
+/// packed[b][panel][k][32], columns beyond n hold 0. aType: of the product's A. Where
+/// both are bf16, level `amx` writes pairs of k into the first half of a panel instead,
+/// bf16 [(k + 1) / 2][32][2], so they must be stated as the product states them.
 struct GemmPackBParams {
   int64_t n = 0, k = 0;
   int64_t batch0 = 1, batch1 = 1;
   int64_t bBatch0 = 0, bBatch1 = 0, bRow = 0, bCol = 1;
-  int64_t bType = 0;
+  int64_t bType = 0, aType = 0;
 };
 
 /// gemm_splitk_f32: A, B, partial, workspace of each worker. For few outputs and a long
@@ -81,6 +89,11 @@ struct SumSlicesParams {
   int64_t unitRows = 0;
   int64_t cType = 0;
 };
+
+/// Whether level `amx` multiplies on tiles.
+constexpr bool usesPairs(int64_t aType, int64_t bType) {
+  return aType == format::kBf16 && bType == format::kBf16;
+}
 
 int64_t gemmUnits(const GemmParams &p);
 int64_t gemmWorkerBytes(const GemmParams &p);

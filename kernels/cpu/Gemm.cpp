@@ -5,6 +5,7 @@
 // van de Geijn 2008, without the outermost loop over columns: C is read and written once
 // per 256 steps, 64 flops a byte).
 
+#include "kernels/cpu/GemmWalk.h"
 #include "kernels/cpu/Kernels.h"
 #include "kernels/cpu/Pack.h"
 
@@ -158,18 +159,13 @@ void multiplyRows(const GemmParams &p, const Buffers &to, int64_t first, int64_t
 void multiply(const GemmParams &p, bool packed, void *const *buffers, int64_t begin,
               int64_t end) {
   Buffers to{{buffers[0], p.aType},
-             {buffers[1], p.bType},
+             {buffers[1], packed ? format::kF32 : p.bType},
              {buffers[2], p.cType},
              packed,
              static_cast<float *>(buffers[3])};
-  int64_t rows = p.batch0 * p.batch1 * p.m;
-  if (p.unitCols == 0)
-    return multiplyRows(p, to, begin * p.unitRows, least(end * p.unitRows, rows), 0, p.n);
-  int64_t blocks = ceilDiv(p.n, p.unitCols);
-  for (int64_t u = begin; u < end; ++u) {
-    int64_t r = u / blocks * p.unitRows, j = u % blocks * p.unitCols;
-    multiplyRows(p, to, r, least(r + p.unitRows, rows), j, least(j + p.unitCols, p.n));
-  }
+  walkUnits(p, begin, end, [&](int64_t first, int64_t last, int64_t j0, int64_t j1) {
+    multiplyRows(p, to, first, last, j0, j1);
+  });
 }
 
 } // namespace
@@ -203,23 +199,16 @@ void gemmPackB(void *const *buffers, const int64_t *params, int64_t begin, int64
 void gemmSplitK(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
                 int64_t) {
   auto p = readParams<GemmSplitKParams>(params);
-  GemmParams part;
-  part.m = p.m, part.n = p.n;
-  part.aRow = p.aRow, part.aCol = p.aCol, part.bRow = p.bRow, part.bCol = p.bCol;
-  part.cRow = p.n;
-  int64_t rowBlocks = ceilDiv(p.m, p.unitRows);
-  int64_t colBlocks = p.unitCols ? ceilDiv(p.n, p.unitCols) : 1;
-  int64_t unitCols = p.unitCols ? p.unitCols : p.n;
-  for (int64_t u = begin; u < end; ++u) {
-    int64_t slice = u / (rowBlocks * colBlocks), k0 = slice * p.sliceK;
-    int64_t i = u / colBlocks % rowBlocks * p.unitRows, j = u % colBlocks * unitCols;
-    part.k = least(p.sliceK, p.k - k0);
-    Buffers to{Operand{buffers[0], p.aType}.at(k0 * p.aCol),
-               Operand{buffers[1], p.bType}.at(k0 * p.bRow),
-               Result{buffers[2], format::kF32}.at(slice * p.m * p.n), false,
-               static_cast<float *>(buffers[3])};
-    multiplyRows(part, to, i, least(i + p.unitRows, p.m), j, least(j + unitCols, p.n));
-  }
+  walkSlices(p, begin, end,
+             [&](const GemmParams &part, int64_t slice, int64_t first, int64_t last,
+                 int64_t j0, int64_t j1) {
+               int64_t k0 = slice * p.sliceK;
+               Buffers to{Operand{buffers[0], p.aType}.at(k0 * p.aCol),
+                          Operand{buffers[1], p.bType}.at(k0 * p.bRow),
+                          Result{buffers[2], format::kF32}.at(slice * p.m * p.n), false,
+                          static_cast<float *>(buffers[3])};
+               multiplyRows(part, to, first, last, j0, j1);
+             });
 }
 
 template <typename S>

@@ -6,14 +6,26 @@
 namespace sluice::test {
 namespace {
 
-TEST(Catalog, FindsEveryNameOnBothLevels) {
+TEST(Catalog, FindsEveryNameOnAllLevels) {
   EXPECT_FALSE(builtinKernelNames().empty());
   for (std::string_view name : builtinKernelNames()) {
     EXPECT_NE(findBuiltinKernel(name, FeatureLevel::V3), nullptr) << name;
     EXPECT_NE(findBuiltinKernel(name, FeatureLevel::V4), nullptr) << name;
+    EXPECT_NE(findBuiltinKernel(name, FeatureLevel::Amx), nullptr) << name;
   }
   EXPECT_EQ(findBuiltinKernel("gemm", FeatureLevel::V3), nullptr);
   EXPECT_EQ(findBuiltinKernel("", FeatureLevel::V3), nullptr);
+}
+
+/// The kernels that may differ from v4's bits are those that say so.
+TEST(Catalog, OnlyProductsAreOnTiles) {
+  for (std::string_view name : builtinKernelNames()) {
+    bool product = name.starts_with("gemm_");
+    EXPECT_EQ(findBuiltinKernel(name, FeatureLevel::Amx) !=
+                  findBuiltinKernel(name, FeatureLevel::V4),
+              product)
+        << name;
+  }
 }
 
 TEST(Catalog, SaysWhyALaunchIsRefused) {

@@ -246,7 +246,7 @@ TEST(GemmHalf, RefusesOtherFormats) {
   auto params = packParams(p);
   EXPECT_FALSE(describeBuiltinLaunch("gemm_packed_f32", params.data(), params.size(), 1,
                                      extents, why));
-  EXPECT_EQ(why, "'gemm_packed_f32': a packed B must be f32");
+  EXPECT_EQ(why, "'gemm_packed_f32': a packed B must be f32, or bf16 where A is");
 }
 
 } // namespace

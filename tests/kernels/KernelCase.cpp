@@ -60,8 +60,7 @@ std::vector<std::pair<int64_t, int64_t>> chunksOf(int64_t units, Split split) {
 }
 
 std::vector<Bytes> run(const KernelCase &c, const std::vector<OperandExtent> &extents,
-                       FeatureLevel level, Split split) {
-  KernelFn kernel = findBuiltinKernel(c.name, level);
+                       KernelFn kernel, Split split) {
   std::vector<std::unique_ptr<GuardedMemory>> memory;
   std::vector<void *> buffers[kWorkers];
   for (size_t i = 0; i < c.operands.size(); ++i)
@@ -132,6 +131,14 @@ bool hasLevel(FeatureLevel level) {
 }
 
 std::vector<Bytes> runEverywhere(const KernelCase &c) {
+  std::vector<KernelFn> kernels;
+  for (FeatureLevel level : {FeatureLevel::V3, FeatureLevel::V4})
+    if (hasLevel(level))
+      kernels.push_back(findBuiltinKernel(c.name, level));
+  return runOn(kernels, c);
+}
+
+std::vector<Bytes> runOn(const std::vector<KernelFn> &kernels, const KernelCase &c) {
   std::vector<OperandExtent> extents;
   std::string why;
   bool described = describeBuiltinLaunch(c.name, c.params.data(), c.params.size(),
@@ -149,17 +156,15 @@ std::vector<Bytes> runEverywhere(const KernelCase &c) {
   expectExactSizes(c, extents);
 
   std::vector<Bytes> first;
-  for (FeatureLevel level : {FeatureLevel::V3, FeatureLevel::V4})
+  for (size_t k = 0; k < kernels.size(); ++k)
     for (Split split : {Split::Whole, Split::SinglesBackwards, Split::Random}) {
-      if (!hasLevel(level))
-        continue;
-      std::vector<Bytes> after = run(c, extents, level, split);
+      std::vector<Bytes> after = run(c, extents, kernels[k], split);
       if (first.empty())
         first = after;
       for (size_t i = 0; i < after.size(); ++i)
         if (!extents[i].perWorker) {
           EXPECT_EQ(after[i], first[i])
-              << "level " << int(level) << " split " << int(split) << " operand " << i;
+              << "kernel " << k << " split " << int(split) << " operand " << i;
         }
     }
   return first;

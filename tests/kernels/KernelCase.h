@@ -51,6 +51,9 @@ bool hasLevel(FeatureLevel level);
 /// the operands afterwards.
 std::vector<Bytes> runEverywhere(const KernelCase &c);
 
+/// The same with given implementations of the kernel.
+std::vector<Bytes> runOn(const std::vector<KernelFn> &kernels, const KernelCase &c);
+
 /// `expected` has NaN where the initial contents (`before`) must be untouched.
 void expectNear(const std::vector<double> &expected, const Bytes &before,
                 const Bytes &actual, double tolerance);

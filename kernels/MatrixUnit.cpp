@@ -1,0 +1,49 @@
+#include "kernels/MatrixUnit.h"
+
+#include "kernels/GemmParams.h"
+
+#include <cstring>
+
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace sluice {
+
+std::vector<std::string> missingForTiles() {
+  std::vector<std::string> missing;
+#if defined(__x86_64__) && defined(__linux__)
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
+    edx = 0;
+  if (!(edx & 1u << 24))
+    missing.push_back("amx-tile");
+  if (!(edx & 1u << 22))
+    missing.push_back("amx-bf16");
+  constexpr long kRequestPermission = 0x1023; // ARCH_REQ_XCOMP_PERM, Linux 5.16
+  constexpr long kTileData = 18;              // the state component
+  if (missing.empty() && syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0)
+    missing.push_back("the operating system's permission to use tiles");
+#else
+  missing.push_back("amx-tile");
+#endif
+  return missing;
+}
+
+template <typename P> static bool multipliesBf16(const int64_t *params, size_t nparams) {
+  if (static_cast<int64_t>(nparams) != paramCount<P>)
+    return false;
+  P p;
+  std::memcpy(static_cast<void *>(&p), params, sizeof p);
+  return usesPairs(p.aType, p.bType);
+}
+
+bool multipliesOnTiles(std::string_view kernel, const int64_t *params, size_t nparams) {
+  if (kernel == "gemm_f32" || kernel == "gemm_packed_f32")
+    return multipliesBf16<GemmParams>(params, nparams);
+  return kernel == "gemm_splitk_f32" && multipliesBf16<GemmSplitKParams>(params, nparams);
+}
+
+} // namespace sluice
