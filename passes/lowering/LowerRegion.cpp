@@ -34,14 +34,14 @@ double regionFlops(graph::RegionOp region) {
   return flops;
 }
 
-/// "param/NAME" is NAME's, "opt/NAME/m" too.
+/// "param/NAME" is NAME's, "opt/NAME/m" and "master/NAME/low" too.
 struct StateName {
   StringRef kind, tensor, moment;
 };
 StateName nameOf(plan::StateBufferOp state) {
   auto [kind, tensor] = state.getSymbol().split('/');
   StringRef moment;
-  if (kind == "opt")
+  if (kind == "opt" || (kind == "master" && tensor.ends_with("/low")))
     std::tie(tensor, moment) = tensor.rsplit('/');
   return {kind, tensor, moment};
 }
