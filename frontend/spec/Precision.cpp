@@ -40,6 +40,12 @@ void Reader::readPrecision(const YAML::Node &node) {
   oneOf(node["compute"] ? node["compute"] : node, compute,
         {"fp32", "amp_bf16", "amp_fp16"}, {}, "precision.compute");
   readMaster(node);
+  if (node["accumulator"]) { // gradients of parameters are f32: both are the same
+    std::string accumulator;
+    read(node, "accumulator", accumulator, "text");
+    oneOf(node["accumulator"], accumulator, {"fp32", "gradient"}, {},
+          "precision.accumulator");
+  }
   if (node["optimizer_state"]) {
     read(node, "optimizer_state", precision.optimizerState, "text");
     oneOf(node["optimizer_state"], precision.optimizerState, {"fp32", "bf16", "int8"},

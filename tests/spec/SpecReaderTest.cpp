@@ -286,6 +286,30 @@ TEST_F(SpecReaderTest, MissingFileIsNamed) {
   EXPECT_NE(result.errors[0].find("/nonexistent/spec.yaml"), std::string::npos);
 }
 
+TEST_F(SpecReaderTest, PrecisionOfProductsAndState) {
+  auto result = read("precision: {compute: amp_bf16, optimizer_state: int8, accumulator: "
+                     "gradient, rules: [{match: 'head.*', keep: fp32}]}\n");
+  ASSERT_TRUE(result.spec);
+  const PrecisionSpec &precision = result.spec->precision;
+  EXPECT_TRUE(precision.isNarrow());
+  EXPECT_EQ(precision.master, "split");
+  EXPECT_EQ(precision.optimizerState, "int8");
+  EXPECT_EQ(precision.keep, std::vector<std::string>{"head.*"});
+  result = read("precision: {compute: amp_fp16}\n");
+  EXPECT_EQ(result.spec->precision.master, "fp32");
+  EXPECT_EQ(result.spec->lossScale.kind, "dynamic");
+  EXPECT_EQ(read("seed: 1\n").spec->precision.master, "");
+
+  expectError("precision: {compute: fp64}\n", "amp_bf16");
+  expectError("precision: {compute: amp_fp16, master: none}\n", "expected fp32");
+  expectError("precision: {master: split}\n", "has no effect under compute fp32");
+  expectError("precision: {optimizer_state: fp8}\n", "not yet supported");
+  expectError("precision: {compute: amp_bf16, rules: [{match: x, storage: e4m3}]}\n",
+              "not yet supported");
+  expectError("precision: {compute: amp_bf16, rules: [{match: x}]}\n", "'keep: fp32'");
+  expectError("precision: {rules: [{match: x, keep: fp32}]}\n", "no effect");
+}
+
 TEST(ParseSize, UnitsAndRefusals) {
   EXPECT_EQ(parseSize("512MiB"), int64_t(512) << 20);
   EXPECT_EQ(parseSize("1.5GB"), 1500000000);
