@@ -1,13 +1,13 @@
 """Budgets in bytes: met by running operations again, with the same bits, and refused with the smallest that can be met."""
 import pathlib
-import re
 import sys
 import unittest
 
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from harness import ROOT, SluiceTest, newest_checkpoint, read_safetensors  # noqa: E402
+from budgets import BudgetTest  # noqa: E402
+from harness import ROOT  # noqa: E402
 
 MODELS = ROOT / "tests" / "models"
 CNN = MODELS / "small-cnn.onnx"
@@ -18,37 +18,7 @@ DROPOUT_DECODER = MODELS / "memory" / "dropout-decoder.onnx"
 LOSS = "loss: {kind: cross_entropy, logits: logits, labels: labels}\n"
 
 
-class WithBudget(SluiceTest):
-
-    def images(self):
-        random = np.random.default_rng(5)
-        images, labels = random.random((40, 1, 28, 28), np.float32), random.integers(0, 10, 40)
-        return ["--data", f"images=npy:{self.npy('images', images)}", "--data", f"labels=npy:{self.npy('labels', labels)}"]
-
-    def tokens(self):
-        random = np.random.default_rng(6)
-        tokens = self.npy("tokens", random.integers(0, 8, (24, 16)))
-        return ["--data", f"tokens=npy:{tokens}", "--data", f"labels=npy:{tokens}"]
-
-    def short_tokens(self):
-        random = np.random.default_rng(6)
-        tokens = self.npy("tokens", random.integers(0, 17, (24, 8)))
-        return ["--data", f"tokens=npy:{tokens}", "--data", f"labels=npy:{tokens}"]
-
-    def train(self, plan, data, name):
-        """Losses, the bytes of the last checkpoint's tensors, and what the run touched."""
-        folder = self.dir / f"run-{name}"
-        out, _ = self.run_sluice("train", plan, *data, "--steps", 5, "--losses", "--checkpoint", folder, "--measure")
-        state = {key: tensor.tobytes() for key, tensor in read_safetensors(newest_checkpoint(folder)).items()}
-        return out["losses"], state, out["arena_bytes_measured"]
-
-    def smallest(self, model, spec):
-        errors = self.compile(model, spec, "refused", "--memory", 1, code=3)[1]
-        self.assertFalse((self.dir / "refused.plan").exists())
-        return int(re.search(r"smallest that can be met is (\d+) bytes", errors)[1])
-
-
-class Budgets(WithBudget):
+class Budgets(BudgetTest):
     POINTS = 20  # between the most and the least
 
     def sweep(self, model, spec, data):
@@ -66,8 +36,8 @@ class Budgets(WithBudget):
             # No rounding hides a bound that the plan beats.
             self.assertLessEqual(report["step_us_bound"], report["step_us"] * (1 + 1e-12))
             self.assertAlmostEqual(report["gap"], report["step_us"] / report["step_us_bound"] - 1)
-            again, same, touched = self.train(plan, data, f"budget{i}")
-            self.assertLessEqual(touched, budget)
+            again, same, out = self.train(plan, data, f"budget{i}")
+            self.assertLessEqual(out["arena_bytes_measured"], budget)
             self.assertEqual(again, losses)
             self.assertEqual(same, state)
             times.append(report["step_us"])
@@ -81,21 +51,20 @@ class Budgets(WithBudget):
 
     def test_mlp(self):
         random = np.random.default_rng(7)
-        data = ["--data", f"x=npy:{self.npy('x', random.random((96, 12), np.float32))}",
-                "--data", f"labels=npy:{self.npy('labels', random.integers(0, 4, 96))}"]
+        data = self.data(x=random.random((96, 12), np.float32), labels=random.integers(0, 4, 96))
         self.sweep(MLP, LOSS + "seed: 3\nshapes: {batch: 32}\n", data)
 
     def test_cnn_with_dropout_and_batch_norm(self):
         self.sweep(FASHION, LOSS + "seed: 3\noptimizer: {kind: adamw, lr: 1.0e-2}\nshapes: {batch: 8}\n", self.images())
 
     def test_decoder_with_dropout(self):
-        self.sweep(DROPOUT_DECODER, LOSS + "seed: 3\nshapes: {batch: 4}\nclip: {kind: global_norm, max: 1.0}\n", self.short_tokens())
+        self.sweep(DROPOUT_DECODER, LOSS + "seed: 3\nshapes: {batch: 4}\nclip: {kind: global_norm, max: 1.0}\n", self.tokens(17, 8))
 
     def test_decoder_with_accumulation(self):
-        self.sweep(DROPOUT_DECODER, LOSS + "seed: 3\nshapes: {batch: 4}\naccumulate: 2\n", self.short_tokens())
+        self.sweep(DROPOUT_DECODER, LOSS + "seed: 3\nshapes: {batch: 4}\naccumulate: 2\n", self.tokens(17, 8))
 
 
-class Policies(WithBudget):
+class Policies(BudgetTest):
     SPEC = LOSS + "seed: 3\n"
 
     def check_fixed_policies(self, model, spec, data, *policies):

@@ -7,7 +7,8 @@ import unittest
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from harness import ROOT, SluiceTest, newest_checkpoint, read_safetensors  # noqa: E402
+from budgets import BudgetTest  # noqa: E402
+from harness import ROOT, newest_checkpoint, read_safetensors  # noqa: E402
 
 MODELS = ROOT / "tests" / "models"
 MLP = MODELS / "mlp.onnx"
@@ -18,25 +19,8 @@ LOSS = "loss: {kind: cross_entropy, logits: logits, labels: labels}\n"
 ADAM = "optimizer: {kind: adamw, lr: 1.0e-2}\n"
 
 
-class OffloadTest(SluiceTest):
+class OffloadTest(BudgetTest):
     last_is_largest = True  # of the programs, the one that a run ends with is the one that needs most
-
-    def images(self):
-        random = np.random.default_rng(5)
-        images, labels = random.random((40, 1, 28, 28), np.float32), random.integers(0, 10, 40)
-        return ["--data", f"images=npy:{self.npy('images', images)}", "--data", f"labels=npy:{self.npy('labels', labels)}"]
-
-    def tokens(self):
-        random = np.random.default_rng(6)
-        tokens = self.npy("tokens", random.integers(0, 8, (24, 16)))
-        return ["--data", f"tokens=npy:{tokens}", "--data", f"labels=npy:{tokens}"]
-
-    def train(self, plan, data, name, steps=5):
-        """Losses, the tensors of the last checkpoint, and the command's object."""
-        folder = self.dir / f"run-{name}"
-        out, _ = self.run_sluice("train", plan, *data, "--steps", steps, "--losses", "--checkpoint", folder, "--measure")
-        state = {key: tensor.tobytes() for key, tensor in read_safetensors(newest_checkpoint(folder)).items()}
-        return out["losses"], state, out
 
     def check_same(self, plan, data, name, expected, report):
         losses, state, out = self.train(plan, data, name)
@@ -100,10 +84,6 @@ class Budgets(OffloadTest):
 
     POINTS = 3
 
-    def smallest(self, model, spec):
-        errors = self.compile(model, spec, "refused", "--memory", 1, code=3)[1]
-        return int(re.search(r"smallest that can be met is (\d+) bytes", errors)[1])
-
     def sweep(self, model, spec, data, where="host_step_bytes"):
         spec = LOSS + ADAM + "seed: 3\n" + spec
         recompute_only = self.smallest(model, spec)
@@ -134,8 +114,7 @@ class Budgets(OffloadTest):
         info, _ = self.run_sluice("import", MLP)
         inputs = info["inputs"][0]
         x = random.random([8] + inputs["shape"][1:], np.float32)
-        labels = random.integers(0, 4, 8)
-        data = ["--data", f"{inputs['name']}=npy:{self.npy('x', x)}", "--data", f"labels=npy:{self.npy('labels', labels)}"]
+        data = self.data(**{inputs["name"]: x, "labels": random.integers(0, 4, 8)})
         self.sweep(MLP, "", data, "host_state_bytes")
 
     def test_cnn_with_dropout_and_batch_norm(self):
