@@ -7,12 +7,14 @@
     python3 tests/frontend/pack_vectors.py OUT.vectors onnx-1.3.0 onnx-1.5.0 ...
 
 Of each release those operators are taken whose form has changed since; the format is that
-of record_vectors.py.
+of vector_file.py.
 """
 import pathlib
 import sys
 
 import onnx
+
+from vector_file import VectorFile, case_bytes
 
 # By release (and its operator set): operators that are spelt differently later.
 CHANGED = {
@@ -28,20 +30,6 @@ CHANGED = {
 LARGEST = 6000
 
 
-def varint(number):
-    data = bytearray()
-    while True:
-        data.append((number & 127) | (128 if number > 127 else 0))
-        number >>= 7
-        if number == 0:
-            return bytes(data)
-
-
-def delimited(message):
-    data = message.SerializeToString()
-    return varint(len(data)) + data
-
-
 def packed(folder, release):
     model = onnx.load(str(folder / "model.onnx"))
     data = onnx.GraphProto(name=f"{release}/{folder.name}")
@@ -55,21 +43,19 @@ def packed(folder, release):
             tensor.ParseFromString(file.read_bytes())
             tensor.name = value.name
             data.initializer.append(tensor)
-    return delimited(model) + delimited(data), {node.op_type for node in model.graph.node}
+    return case_bytes(model, data), {node.op_type for node in model.graph.node}
 
 
 def main():
     out, folders = sys.argv[1], sys.argv[2:]
-    count, size = 0, 0
-    with open(out, "wb") as file:
+    with VectorFile(out) as file:
         for folder in folders:
             release = pathlib.Path(folder).name.removeprefix("onnx-")
             for case in sorted(pathlib.Path(folder).glob("onnx/backend/test/data/node/*")):
                 text, ops = packed(case, release)
                 if text and len(ops) == 1 and ops & CHANGED[release] and len(text) <= LARGEST:
                     file.write(text)
-                    count, size = count + 1, size + len(text)
-    print(f"{count} cases, {size} bytes")
+    print(file.summary(""))
 
 
 main()

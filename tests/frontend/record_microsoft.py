@@ -4,7 +4,7 @@
     python3 -m venv venv && venv/bin/pip install onnx==1.19.1 onnxruntime==1.32.0
     venv/bin/python tests/frontend/record_microsoft.py tests/frontend/microsoft-ops.vectors
 
-The format is that of record_vectors.py.
+The format is that of vector_file.py.
 """
 import math
 import sys
@@ -13,6 +13,8 @@ import numpy
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+
+from vector_file import VectorFile, case_bytes
 
 random = numpy.random.RandomState(0)
 TYPES = {numpy.dtype("float32"): TensorProto.FLOAT, numpy.dtype("int32"): TensorProto.INT32,
@@ -26,20 +28,6 @@ def real(*shape):
 def caches(length, half):
     angles = numpy.arange(length)[:, None] / 10.0 ** numpy.arange(half)[None, :]
     return numpy.cos(angles).astype(numpy.float32), numpy.sin(angles).astype(numpy.float32)
-
-
-def varint(number):
-    data = bytearray()
-    while True:
-        data.append((number & 127) | (128 if number > 127 else 0))
-        number >>= 7
-        if number == 0:
-            return bytes(data)
-
-
-def delimited(message):
-    data = message.SerializeToString()
-    return varint(len(data)) + data
 
 
 def case(name, op, inputs, outputs=1, constants=(), domain="com.microsoft", **attributes):
@@ -65,7 +53,7 @@ def case(name, op, inputs, outputs=1, constants=(), domain="com.microsoft", **at
     data = onnx.GraphProto(name=name)
     for key, value in list(feeds.items()) + list(zip(wanted, values)):
         data.initializer.append(numpy_helper.from_array(value, key))
-    return delimited(model) + delimited(data)
+    return case_bytes(model, data)
 
 
 def graph_case(name, nodes, values):
@@ -84,7 +72,7 @@ def graph_case(name, nodes, values):
     data = onnx.GraphProto(name=name)
     for key, value in list(feeds.items()) + list(zip(wanted, results)):
         data.initializer.append(numpy_helper.from_array(numpy.asarray(value), key))
-    return delimited(model) + delimited(data)
+    return case_bytes(model, data)
 
 
 def activations():
@@ -192,7 +180,7 @@ def recorded(name, op, inputs, value, **attributes):
     for i, v in enumerate(inputs):
         data.initializer.append(numpy_helper.from_array(v, f"x{i}"))
     data.initializer.append(numpy_helper.from_array(value.astype(numpy.float32), "y0"))
-    return delimited(helper.make_model(graph, opset_imports=opsets, ir_version=8)) + delimited(data)
+    return case_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8), data)
 
 
 def biased():
@@ -236,14 +224,11 @@ def sequences():
 
 
 def main():
-    count, size = 0, 0
-    with open(sys.argv[1], "wb") as file:
+    with VectorFile(sys.argv[1]) as file:
         for group in (activations, norms, products, attention, regions, biased, sequences):
             for text in group():
                 file.write(text)
-                count += 1
-                size += len(text)
-    print(f"{count} cases, {size} bytes, onnxruntime {onnxruntime.__version__}")
+    print(file.summary(f"onnxruntime {onnxruntime.__version__}"))
 
 
 main()

@@ -7,9 +7,8 @@
 Models and operands are the node cases of the PyPI package `onnx`; the expected values
 are computed by its reference evaluator (release 1.18 is wrong for Attention on rank 3 and
 for grouped heads). With --narrow: those of types of eight and fewer bits, for
-narrow-types.vectors. With --all: every case, for a run by hand. A file is a sequence of
-messages, each after its length as a varint: a ModelProto, then a GraphProto whose
-initializers are the operands and the expected results.
+narrow-types.vectors. With --all: every case, for a run by hand. The format is that of
+vector_file.py.
 """
 import sys
 
@@ -18,6 +17,8 @@ import onnx
 from onnx import numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
+
+from vector_file import VectorFile, case_bytes
 
 OPSET = 23
 # Operators, or forms of them, that are newer than opset 17 or differ since.
@@ -32,20 +33,6 @@ NEWER = {
 NARROW = {17, 18, 19, 20, 21, 22, 23}
 # Large, and about no other form.
 SKIPPED = {"test_center_crop_pad_crop_and_pad_expanded"}
-
-
-def varint(number):
-    data = bytearray()
-    while True:
-        data.append((number & 127) | (128 if number > 127 else 0))
-        number >>= 7
-        if number == 0:
-            return bytes(data)
-
-
-def delimited(message):
-    data = message.SerializeToString()
-    return varint(len(data)) + data
 
 
 def lowered(model):
@@ -94,8 +81,7 @@ def main():
     path = [a for a in sys.argv[1:] if not a.startswith("--")][0]
     every, narrow = "--all" in sys.argv, "--narrow" in sys.argv
     cases = sorted({c.name: c for c in collect_testcases(None)}.values(), key=lambda c: c.name)
-    written, bytes_written = 0, 0
-    with open(path, "wb") as file:
+    with VectorFile(path) as file:
         for case in cases:
             ops = {node.op_type for node in case.model.graph.node}
             if not is_dense(case) or case.name in SKIPPED and not every:
@@ -120,15 +106,13 @@ def main():
                 data.initializer.append(tensor(name, value))
             for value, info in zip(computed, model.graph.output):
                 data.initializer.append(tensor(info.name, value))
-            text = delimited(model) + delimited(data)
+            text = case_bytes(model, data)
             limit = 20000 if ops == {"Attention"} else 8000
             if not every and len(text) > limit:
                 print("too large:", case.name, len(text))
                 continue
             file.write(text)
-            written += 1
-            bytes_written += len(text)
-    print(f"{written} cases, {bytes_written} bytes, onnx {onnx.__version__}")
+    print(file.summary(f"onnx {onnx.__version__}"))
 
 
 main()
