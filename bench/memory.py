@@ -3,10 +3,12 @@
 checkpointing: no blocks, half of them, and all of them checkpointed.
 
 Sluice's bytes are the planned and measured arena; PyTorch's the highest resident size (sampled) less that before the model
-exists. A budget that cannot be met is shown with the smallest that can, which is then measured. Run by bench/memory.sh.
+exists. A budget that cannot be met is shown with the smallest that can, which is then measured. With --rounds 0 only bytes are
+measured, which do not depend on what else runs. Run by bench/memory.sh.
 """
 import argparse
 import json
+import math
 import pathlib
 import re
 import statistics
@@ -80,18 +82,21 @@ def compile_for(folder, case, budget):
 def measure(case, threads, rounds, folder):
     torch.manual_seed(0)
     plan, free = step.prepare(case, *step.CASES[case](), folder, threads)
-    peers = {share: peer(case, share) for share in sorted(set(SHARES.values()))}
-    for one in peers.values():
-        one.step(), one.step()
-    count = max(5, min(100, int(1e6 / peers[0.0].step())))
-    rows, peaks = [], {share: peer_peak(case, share, threads) for share in peers}
+    shares = sorted(set(SHARES.values()))
+    peers, count = {}, 1
+    if rounds:
+        peers = {share: peer(case, share) for share in shares}
+        for one in peers.values():
+            one.step(), one.step()
+        count = max(5, min(100, int(1e6 / peers[0.0].step())))
+    rows, peaks = [], {share: peer_peak(case, share, threads) for share in shares}
     for percent, share in SHARES.items():
         budget = free["arena_bytes"] * percent // 100
         report = compile_for(folder, case, budget)
         ours, theirs = [], []
+        out = step.run_sluice(plan, folder, 1, "--measure")
         for _ in range(rounds):
-            out = step.run_sluice(plan, folder, count, "--measure")
-            ours.append(out["step_us_median"])
+            ours.append(step.run_sluice(plan, folder, count)["step_us_median"])
             theirs.append(statistics.median(peers[share].step() for _ in range(count)))
         assert out["arena_bytes_measured"] <= report["arena_bytes"]
         rows.append({"percent": percent, "met": report["arena_bytes"] <= budget, "bytes": report["arena_bytes"], "ours": ours,
@@ -113,13 +118,15 @@ def main():
     for case in arguments.cases:
         with tempfile.TemporaryDirectory() as folder:
             rows = measure(case, arguments.threads, arguments.rounds, pathlib.Path(folder))
-        first = rows[0]
+        median = lambda times: statistics.median(times) if times else math.nan
+        first_us, first_peer_us = median(rows[0]["ours"]), median(rows[0]["theirs"])
         for row in rows:
-            us, peer_us = statistics.median(row["ours"]), statistics.median(row["theirs"])
-            print(f"{case:18} {'' if row['met'] else '<':>2}{row['percent']:4d}% {row['bytes'] / 2**20:11.1f} {us / 1e3:9.2f} {us / statistics.median(first['ours']):6.2f} "
-                  f"{row['gap'] * 100:6.2f} | {row['share'] * 100:11.0f}% {row['peer_bytes'] / 2**20:11.1f} {peer_us / 1e3:9.2f} {peer_us / statistics.median(first['theirs']):6.2f}", flush=True)
+            us, peer_us = median(row["ours"]), median(row["theirs"])
+            print(f"{case:18} {'' if row['met'] else '<':>2}{row['percent']:4d}% {row['bytes'] / 2**20:11.1f} {us / 1e3:9.2f} {us / first_us:6.2f} "
+                  f"{row['gap'] * 100:6.2f} | {row['share'] * 100:11.0f}% {row['peer_bytes'] / 2**20:11.1f} {peer_us / 1e3:9.2f} {peer_us / first_peer_us:6.2f}", flush=True)
             name, about = f"{case}-f32-{row['percent']}", {"peer_name": f"eager f32, {row['share']:.0%} of the blocks checkpointed", "peer_version": torch.__version__}
-            lines.add(name, "step_us", us, peer_us, ratio=peer_us / us, spread=[min(row["ours"]), max(row["ours"])], **about)
+            if arguments.rounds:
+                lines.add(name, "step_us", us, peer_us, ratio=peer_us / us, spread=[min(row["ours"]), max(row["ours"])], **about)
             lines.add(name, "peak_bytes", row["bytes"], row["peer_bytes"], ratio=row["peer_bytes"] / row["bytes"], spread=[], **about)
 
 
