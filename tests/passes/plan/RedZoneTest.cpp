@@ -103,6 +103,18 @@ TEST(RedZones, StayIntactWithAccumulationInTheOrderOfRanks) {
   expectIntact("small-decoder.onnx", options);
 }
 
+/// Stores of two bytes, and rounding from workspaces.
+TEST(RedZones, StayIntactInMixedPrecision) {
+  for (const char *compute : {"amp_bf16", "amp_fp16"})
+    for (const char *model : {"small-cnn.onnx", "small-decoder.onnx"}) {
+      SCOPED_TRACE(std::string(compute) + " " + model);
+      CompileOptions options = zoned();
+      options.spec.precision.compute = compute;
+      options.spec.precision.master = "fp32";
+      expectIntact(model, options, 2);
+    }
+}
+
 TEST(RedZones, StayIntactWithoutFusion) {
   CompileOptions options = zoned();
   options.fuse = false;
