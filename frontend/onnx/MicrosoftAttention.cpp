@@ -213,8 +213,13 @@ private:
 /// Keys of the cache when the operator is done: as many as the model says, else room for
 /// all earlier and new ones.
 int64_t cachedLength(Node &n, int64_t earlier, int64_t rows) {
-  if (!n.importer.constantOf(n.scope, n.proto.input(6)))
+  if (!n.has(6) || !n.importer.constantOf(n.scope, n.proto.input(6))) {
+    n.importer.note("GroupQueryAttention",
+                    "the total length is data: keys come out with room for " +
+                        std::to_string(earlier) + " earlier and " + std::to_string(rows) +
+                        " new ones; fix it with `values` for a cache of fixed length");
     return earlier + rows;
+  }
   auto total = n.constant(6);
   bool isNumber = total && !total->isReal() && total->size() == 1;
   return std::max(earlier, isNumber ? total->integers[0] : earlier + rows);
