@@ -1,9 +1,10 @@
 // Mixed precision as explicit types. Products (PrecisionRule) take 16-bit operands, sum
 // in f32 and round their result once; everything else computes in f32. A value is rounded
 // where it is an operand or a result of a product, for all of its readers, so that there
-// is one of it; operations that only move elements carry the 16 bits on. Which values
-// these are follows from the operations alone, never from what is fused or kept, and a
-// value computed again has the type of the first.
+// is one of it; operations that only move elements carry the 16 bits on. Extrema alone
+// are exact for other readers: gradients compare with them. Which values these are
+// follows from the operations alone, never from what is fused or kept, and a value
+// computed again has the type of the first.
 //
 // Gradients of parameters stay f32 sums. Parameters that products read are stored in 16
 // bits, with what completes them to f32 as `precision.master` says.
@@ -39,6 +40,15 @@ bool isF32(Value value) { return graph::tensorType(value).getElementType().isF32
 /// The operands whose elements an operation moves.
 OperandRange movedOperands(Operation *op) {
   return isa<graph::ConcatOp>(op) ? op->getOperands() : op->getOperands().take_front(1);
+}
+
+/// Gradients of extrema find their elements by comparing with the result.
+bool isExtremum(Operation *op) {
+  if (auto reduce = dyn_cast_or_null<graph::ReduceOp>(op))
+    return reduce.getKind() == "max" || reduce.getKind() == "min";
+  if (auto scatter = dyn_cast_or_null<graph::ScatterElementsOp>(op))
+    return scatter.getReduction() == "max" || scatter.getReduction() == "min";
+  return false;
 }
 
 /// Names of parameters and of nodes whose products stay in f32.
@@ -134,6 +144,9 @@ public:
           if (rounded.contains(result))
             round(result, builder);
     }
+    for (Operation *move : llvm::reverse(copied))
+      if (move->use_empty())
+        move->erase();
   }
 
   size_t productCount() const { return products.size(); }
@@ -179,7 +192,10 @@ private:
     if (!isF32(value))
       return;
     auto stored = builder.create<graph::CastOp>(value.getLoc(), value, narrow);
-    widen(value, stored, builder);
+    if (isExtremum(value.getDefiningOp()))
+      copies[value] = stored;
+    else
+      widen(value, stored, builder);
   }
 
   void readNarrow(graph::ReadOp read, OpBuilder &builder) {
@@ -190,8 +206,10 @@ private:
     read.erase();
   }
 
-  /// What a widened value was before; null for others.
+  /// What a widened value was before, or the copy beside an exact one; null for others.
   Value narrowed(Value value) const {
+    if (Value copy = copies.lookup(value))
+      return copy;
     auto cast = value.getDefiningOp<graph::CastOp>();
     bool isWidened = cast && graph::tensorType(cast.getX()).getElementType() == narrow;
     return isWidened ? cast.getX() : Value();
@@ -223,6 +241,9 @@ private:
   }
 
   void rewriteMove(Operation *op, OpBuilder &builder) {
+    bool movesExact = copies.contains(op->getOperand(0)) && op->getNumOperands() == 1;
+    if (movesExact && !seen.contains(op->getResult(0)))
+      return;
     SmallVector<Value> operands(op->getOperands());
     for (auto [i, operand] : llvm::enumerate(movedOperands(op))) {
       operands[i] = narrowed(operand);
@@ -230,6 +251,11 @@ private:
         return;
     }
     Operation *moved = rebuild(op, operands, narrow, false, builder);
+    if (movesExact) {
+      copies[op->getResult(0)] = moved->getResult(0);
+      copied.push_back(op);
+      return;
+    }
     widen(op->getResult(0), moved->getResult(0), builder);
     op->erase();
   }
@@ -239,6 +265,8 @@ private:
   KeptNames &kept;
   llvm::SmallSetVector<Value, 32> rounded; // roots: no moves
   llvm::DenseSet<Value> seen;
+  llvm::DenseMap<Value, Value> copies; // of extrema, which other readers have exact
+  SmallVector<Operation *> copied;     // moves of these
   llvm::DenseSet<Operation *> products, exempted;
 };
 

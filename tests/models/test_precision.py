@@ -118,6 +118,17 @@ class Numbers(Precision):
                     losses, _, _, _ = self.train(f"precision: {{{mode}}}\n" + ADAMW, "amp", model=model, data=data)
                     np.testing.assert_allclose(losses, golden, rtol=3e-2)
 
+    def test_maxima_that_products_read_have_gradients(self):
+        """PointNet: a maximum over points goes into a linear layer, whose operand is rounded."""
+        golden = read_safetensors(HERE / "zoo/pointnet.safetensors")
+        data = ["--data", f"points=npy:{self.npy('points', golden['in/points'])}", "--data", f"labels=npy:{self.npy('y', golden['labels'])}"]
+        for mode in ("amp_bf16", "amp_fp16, loss_scale: {kind: static, init: 64}"):
+            with self.subTest(mode=mode):
+                spec = f"shapes: {{batch: 6}}\nloss: {{kind: nll, logits: output, labels: labels}}\nprecision: {{compute: {mode}}}\n" + ADAMW
+                plan, _ = self.compile(HERE / "zoo/pointnet.onnx", spec, "maxima")
+                out, _ = self.run_sluice("train", plan, *data, "--steps", 10, "--no-shuffle", "--losses")
+                np.testing.assert_allclose(out["losses"], golden["losses"], rtol=2e-2)
+
     def test_a_split_master_is_an_f32_master(self):
         """1,000 updates: every weight and moment the same, bit for bit."""
         spec = "compute: amp_bf16, master: "

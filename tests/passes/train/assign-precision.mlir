@@ -41,3 +41,22 @@ func.func @step(%x: tensor<3x4xf32> {graph.name = "x"}, %dy: tensor<3x2xf32> {gr
   %5 = graph.exp %3 : (tensor<4x3xf32>) -> tensor<4x3xf32>
   return %2, %4, %5 : tensor<3x2xf32>, tensor<4x2xf32>, tensor<4x3xf32>
 }
+
+// A maximum is copied for products: the gradient finds its element by comparing.
+// CHECK-LABEL: func.func @eval
+// CHECK-SAME: %[[MX:[a-z0-9]+]]: tensor<3x4xf32>
+func.func @eval(%x: tensor<3x4xf32> {graph.name = "x"})
+    -> (tensor<3x2xf32> {graph.name = "y"}, tensor<3x4xi1> {graph.name = "hit"}) {
+  // CHECK: %[[M:.+]] = graph.reduce %[[MX]] {{.*}} "max"
+  // CHECK: %[[MR:.+]] = graph.cast %[[M]] {element_type = bf16}
+  // CHECK-DAG: %[[EXACT:.+]] = graph.broadcast %[[M]] {{.*}} -> tensor<3x4xf32>
+  // CHECK-DAG: %[[COPY:.+]] = graph.broadcast %[[MR]] {{.*}} -> tensor<3x4xbf16>
+  // CHECK: graph.contract %[[COPY]]
+  // CHECK: graph.compare %[[MX]], %[[EXACT]]
+  %w = graph.read @"param/w" : tensor<4x2xf32>
+  %m = graph.reduce %x {kind = "max", axes = array<i64: 1>, keep} : (tensor<3x4xf32>) -> tensor<3x1xf32>
+  %0 = graph.broadcast %m {shape = array<i64: 3, 4>} : (tensor<3x1xf32>) -> tensor<3x4xf32>
+  %1 = graph.contract %0, %w {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 0>} : (tensor<3x4xf32>, tensor<4x2xf32>) -> tensor<3x2xf32>
+  %2 = graph.compare %x, %0 {predicate = "eq"} : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x4xi1>
+  return %1, %2 : tensor<3x2xf32>, tensor<3x4xi1>
+}
