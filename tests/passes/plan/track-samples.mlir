@@ -108,3 +108,22 @@ module attributes {graph.batch = 2 : i64} {
     return %0 : tensor<2x5xf32>
   }
 }
+
+// -----
+
+module attributes {graph.batch = 2 : i64} {
+  // Windows over time: every second of 8 frames, then two for each, and pooled by three. L frames give M = floor((L + 1) / 2)
+  // positions, 2 M, and floor((M + 2) / 3).
+  // CHECK-LABEL: func.func @infer
+  // CHECK-SAME: array<i64: 0, 2, 2, 1, 4, 1, 1, 2>], graph.name = "strided"
+  // CHECK-SAME: array<i64: 0, 2, 2, 1, 8, 1, 1, 2, 2, 0, 1>], graph.name = "doubled"
+  // CHECK-SAME: array<i64: 0, 2, 2, 1, 2, 1, 1, 2, 1, 2, 3>], graph.name = "pooled"
+  func.func @infer(%x: tensor<2x3x8xf32> {graph.name = "x", graph.batched, graph.fill = 0.0}, %w: tensor<3x3x3xf32> {graph.name = "w"},
+      %u: tensor<3x3x2xf32> {graph.name = "u"})
+      -> (tensor<2x3x4xf32> {graph.name = "strided"}, tensor<2x3x8xf32> {graph.name = "doubled"}, tensor<2x3x2xf32> {graph.name = "pooled"}) {
+    %0 = graph.conv %x, %w {strides = array<i64: 2>, dilations = array<i64: 1>, pads_begin = array<i64: 1>, pads_end = array<i64: 1>, groups = 1 : i64} : (tensor<2x3x8xf32>, tensor<3x3x3xf32>) -> tensor<2x3x4xf32>
+    %1 = graph.conv_input_grad %0, %u {shape = array<i64: 8>, strides = array<i64: 2>, dilations = array<i64: 1>, pads_begin = array<i64: 0>, pads_end = array<i64: 0>, groups = 1 : i64} : (tensor<2x3x4xf32>, tensor<3x3x2xf32>) -> tensor<2x3x8xf32>
+    %2 = graph.max_pool %0 {kernel = array<i64: 3>, strides = array<i64: 3>, dilations = array<i64: 1>, pads_begin = array<i64: 0>, pads_end = array<i64: 2>, output = array<i64: 2>} : (tensor<2x3x4xf32>) -> tensor<2x3x2xf32>
+    return %0, %1, %2 : tensor<2x3x4xf32>, tensor<2x3x8xf32>, tensor<2x3x2xf32>
+  }
+}
