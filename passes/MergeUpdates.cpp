@@ -72,7 +72,7 @@ private:
       if (!launches[i])
         continue;
       bool joins = isUpdate(i) && stageOf(i).getKernel() == stageOf(last).getKernel() &&
-                   isIndependent(i, last) && fits(i, last, nothingBetween);
+                   fits(i, last, nothingBetween) && isIndependent(i, last);
       nothingBetween &= joins;
       if (!joins)
         continue;

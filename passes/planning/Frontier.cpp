@@ -61,7 +61,7 @@ void improvePlans(const RecomputeGraph &graph, RecomputeBound &bound, int64_t mo
   constexpr double closeEnough = 1.001;
   ScheduleSimulator simulator(graph);
   int64_t least = plans.all().begin()->first;
-  int32_t stride = 1 + graph.opCount / 4000; // each is dear for large steps
+  int32_t stride = 1 + graph.opCount / 16000; // each is dear for large steps
   for (int32_t i = 1; i < targets; i += stride) {
     int64_t target = least + (most - least) * i / targets;
     const ParetoPlans::Plan *within = plans.fastestWithin(target);

@@ -1,6 +1,7 @@
 #include "passes/planning/RecomputeShave.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 namespace sluice {
@@ -16,7 +17,8 @@ public:
   Shaver(const RecomputeGraph &graph, const std::vector<int32_t> &sequence,
          int64_t target)
       : graph(graph), sequence(sequence), target(target), level(sequence.size() + 1, 0),
-        instances(graph.valueCount) {
+        instances(graph.valueCount), stamp(graph.opCount, 0),
+        lastReader(graph.valueCount, -1) {
     measure();
   }
 
@@ -131,7 +133,8 @@ private:
         continue;
       Spill spill{v, next == instance->reads.begin() ? instance->written : next[-1],
                   *next};
-      spill.ops = opsFor(v, spill.until);
+      double limit = best.value < 0 ? INFINITY : best.price * double(graph.size[v]);
+      spill.ops = opsFor(v, spill.until, limit);
       for (int32_t o : spill.ops)
         spill.price += graph.again[o] / double(graph.size[v]);
       if (!spill.ops.empty() && (best.value < 0 || spill.price < best.price))
@@ -152,16 +155,22 @@ private:
   }
 
   /// Operations that compute `v` in front of a run, within the target; none if there is
-  /// no short way.
-  std::vector<int32_t> opsFor(int32_t v, int32_t until) const {
+  /// no short way, or none below a time.
+  std::vector<int32_t> opsFor(int32_t v, int32_t until, double limitUs) {
     std::vector<int32_t> ops{graph.producer[v]};
+    ++stampNow;
+    stamp[ops[0]] = stampNow;
+    double us = 0;
     for (size_t k = 0; k < ops.size(); ++k) {
-      if (ops.size() > maxOps || !graph.rerun[ops[k]] || !hasRunBefore(ops[k], until))
+      us += graph.again[ops[k]];
+      if (ops.size() > maxOps || us > limitUs * (1 + 1e-9) || !graph.rerun[ops[k]] ||
+          !hasRunBefore(ops[k], until))
         return {};
       for (int32_t u : graph.inputs[ops[k]])
-        if (!isThere(u, until) &&
-            std::find(ops.begin(), ops.end(), graph.producer[u]) == ops.end())
+        if (!isThere(u, until) && stamp[graph.producer[u]] != stampNow) {
+          stamp[graph.producer[u]] = stampNow;
           ops.push_back(graph.producer[u]);
+        }
     }
     std::sort(ops.begin(), ops.end());
     bool fits = level[until] - graph.size[v] + peakOf(ops, v) <= target;
@@ -169,26 +178,27 @@ private:
   }
 
   /// Bytes of running `ops` for `wanted` alone, beside what is there.
-  int64_t peakOf(const std::vector<int32_t> &ops, int32_t wanted) const {
+  int64_t peakOf(const std::vector<int32_t> &ops, int32_t wanted) {
+    for (size_t k = 0; k < ops.size(); ++k)
+      for (int32_t u : graph.inputs[ops[k]])
+        lastReader[u] = int32_t(k);
     int64_t live = 0, peak = 0;
+    auto isOwn = [&](int32_t u) { // `stamp` is of the same operations
+      return graph.producer[u] >= 0 && stamp[graph.producer[u]] == stampNow;
+    };
     for (size_t k = 0; k < ops.size(); ++k) {
       for (int32_t u : graph.outputs[ops[k]])
         live += graph.size[u];
       peak = std::max(peak, live + graph.workspace[ops[k]]);
-      auto readLater = [&](int32_t u) {
-        for (size_t l = k + 1; l < ops.size(); ++l)
-          for (int32_t w : graph.inputs[ops[l]])
-            if (w == u)
-              return true;
-        return u == wanted;
-      };
       for (int32_t u : graph.outputs[ops[k]])
-        live -= readLater(u) ? 0 : graph.size[u];
-      for (int32_t u : graph.inputs[ops[k]]) {
-        bool own = std::find(ops.begin(), ops.end(), graph.producer[u]) != ops.end();
-        live -= own && !readLater(u) ? graph.size[u] : 0;
-      }
+        live -= lastReader[u] < 0 && u != wanted ? graph.size[u] : 0;
+      for (int32_t u : graph.inputs[ops[k]])
+        if (isOwn(u) && u != wanted && lastReader[u] == int32_t(k))
+          live -= graph.size[u];
     }
+    for (int32_t o : ops)
+      for (int32_t u : graph.inputs[o])
+        lastReader[u] = -1;
     return peak;
   }
 
@@ -240,6 +250,9 @@ private:
   int64_t target;
   std::vector<int64_t> level; // before each run
   std::vector<std::vector<Instance>> instances;
+  std::vector<int64_t> stamp; // by operation: of the last search that met it
+  int64_t stampNow = 0;
+  std::vector<int32_t> lastReader; // by value, while a peak is measured
 };
 
 } // namespace
