@@ -86,14 +86,20 @@ Status reportVariants(MutableArrayRef<PlannedVariant> variants,
   llvm::StringSet<> kernels;
   std::vector<VariantReport> rows;
   Status fit = Status::success();
+  double neededBytes = 0; // of the budget of all, by what does not fit
   for (PlannedVariant &variant : variants) {
     int64_t otherBytes =
         variants.size() > 1 ? stateBytes - ownStateBytes(variant.module) : 0;
     variant.report.budgetBytes = variant.rungBudgetBytes;
     reportPlan(variant.module, variant.choice ? &*variant.choice : nullptr, otherBytes,
                variant.report);
-    if (Status fits = checkBudget(variant.report, byRule); !fits.ok() && fit.ok())
-      fit = {fits.code, variantPrefix(variant) + fits.message};
+    // Of those that do not fit the one that needs most is named: its bytes are enough.
+    if (Status fits = checkBudget(variant.report, byRule); !fits.ok()) {
+      double wholeBytes = double(variant.report.arenaBytes) / variant.memoryFraction;
+      if (wholeBytes > neededBytes)
+        fit = {fits.code, variantPrefix(variant) + fits.message};
+      neededBytes = std::max(neededBytes, wholeBytes);
+    }
     if (!largest || variant.report.arenaBytes > largest->report.arenaBytes)
       largest = &variant;
     for (auto kernel : ModuleOp(variant.module).getOps<plan::KernelOp>())

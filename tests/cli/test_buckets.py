@@ -1,4 +1,5 @@
 """Several shapes in one plan: each bucket is the plan of its shape, on one state and one arena."""
+import re
 import unittest
 
 import numpy as np
@@ -214,6 +215,20 @@ class Buckets(SluiceTest):
         data = self.data(8, 64) + self.data(8, 128)
         loose, _ = self.compile(MODEL, spec(BOTH), "loose")
         ours, theirs = self.train(plan, "a", data, 4), self.train(loose, "b", data, 4)
+        self.assertEqual(ours[0], theirs[0])
+        self.assert_same_state(ours[1], theirs[1])
+
+    def test_offload_puts_the_state_of_all_at_one_place(self):
+        free, _ = self.compile(MODEL, spec(BOTH), "free")
+        moving = spec(BOTH, "memory: {offload: auto}\n")
+        errors = self.compile(MODEL, moving, "refused", "--memory", 1, code=3)[1]
+        self.assertIn("with the shapes 'T=128'", errors)
+        least = int(re.search(r"smallest that can be met is (\d+) bytes", errors)[1])
+        plan, report = self.compile(MODEL, moving, "least", "--memory", least)
+        self.assertGreater(report["host_state_bytes"], 0)
+        self.assertTrue(all(variant["arena_bytes"] <= least for variant in report["variants"]))
+        data = self.data(4, 64) + self.data(4, 128)
+        ours, theirs = self.train(plan, "a", data, 3), self.train(free, "b", data, 3)
         self.assertEqual(ours[0], theirs[0])
         self.assert_same_state(ours[1], theirs[1])
 
