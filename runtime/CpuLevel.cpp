@@ -1,13 +1,19 @@
 #include "runtime/CpuLevel.h"
 
+#include "kernels/MatrixUnit.h"
+
 namespace sluice {
 
 std::string_view levelName(FeatureLevel level) {
-  return level == FeatureLevel::V4 ? "x86-64-v4" : "x86-64-v3";
+  return level == FeatureLevel::Amx ? "amx" : codeLevelName(level);
+}
+
+std::string_view codeLevelName(FeatureLevel level) {
+  return level == FeatureLevel::V3 ? "x86-64-v3" : "x86-64-v4";
 }
 
 std::optional<FeatureLevel> levelByName(std::string_view name) {
-  for (FeatureLevel level : {FeatureLevel::V3, FeatureLevel::V4})
+  for (FeatureLevel level : {FeatureLevel::V3, FeatureLevel::V4, FeatureLevel::Amx})
     if (levelName(level) == name)
       return level;
   return std::nullopt;
@@ -30,13 +36,16 @@ std::vector<std::string> missingFeatures(FeatureLevel level) {
   SLUICE_NEED("fma");
   SLUICE_NEED("lzcnt");
   SLUICE_NEED("movbe");
-  if (level == FeatureLevel::V4) {
+  if (level != FeatureLevel::V3) {
     SLUICE_NEED("avx512f");
     SLUICE_NEED("avx512bw");
     SLUICE_NEED("avx512cd");
     SLUICE_NEED("avx512dq");
     SLUICE_NEED("avx512vl");
   }
+  if (level == FeatureLevel::Amx)
+    for (std::string &feature : missingForTiles())
+      missing.push_back(std::move(feature));
 #else
   missing.push_back(std::string(levelName(level)));
 #endif

@@ -10,11 +10,14 @@
 
 namespace sluice {
 
-/// "x86-64-v3" or "x86-64-v4".
+/// "x86-64-v3", "x86-64-v4" or "amx".
 std::string_view levelName(FeatureLevel level);
+/// Of the level that a plan's generated code has: amx runs that of v4.
+std::string_view codeLevelName(FeatureLevel level);
 std::optional<FeatureLevel> levelByName(std::string_view name);
 
-/// Names of the processor features the level needs and this machine lacks.
+/// Names of the processor features the level needs and this machine lacks. For `amx` the
+/// operating system is asked for its permission (kernels/MatrixUnit.h).
 std::vector<std::string> missingFeatures(FeatureLevel level);
 
 inline bool canRun(FeatureLevel level) { return missingFeatures(level).empty(); }

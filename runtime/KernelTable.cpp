@@ -1,5 +1,7 @@
 #include "runtime/KernelTable.h"
 
+#include "kernels/MatrixUnit.h"
+
 #include <algorithm>
 #include <unordered_set>
 
@@ -7,9 +9,27 @@ namespace sluice {
 
 static const fbs::CodeImage *imageFor(const Plan &plan, FeatureLevel level) {
   for (uint32_t i = 0; i < sizeOf(plan.raw().images()); ++i)
-    if (viewOf(plan.raw().images()->Get(i)->level()) == levelName(level))
+    if (viewOf(plan.raw().images()->Get(i)->level()) == codeLevelName(level))
       return plan.raw().images()->Get(i);
   return nullptr;
+}
+
+bool multipliesOnTiles(const Plan &plan) {
+  for (uint32_t p = 0; p < sizeOf(plan.raw().programs()); ++p) {
+    const fbs::Program *program = plan.raw().programs()->Get(p);
+    for (uint32_t l = 0; l < sizeOf(program->launches()); ++l) {
+      const fbs::Launch *launch = program->launches()->Get(l);
+      for (uint32_t s = 0; s < sizeOf(launch->stages()); ++s) {
+        const fbs::Stage *stage = launch->stages()->Get(s);
+        const fbs::Kernel *kernel = plan.raw().kernels()->Get(stage->kernel());
+        const int64_t *params = stage->params() ? stage->params()->data() : nullptr;
+        if (!kernel->generated() &&
+            multipliesOnTiles(viewOf(kernel->name()), params, sizeOf(stage->params())))
+          return true;
+      }
+    }
+  }
+  return false;
 }
 
 static Status explainMissing(FeatureLevel level) {
@@ -27,9 +47,12 @@ Result<FeatureLevel> chooseLevel(const Plan &plan, std::optional<FeatureLevel> f
       return explainMissing(*forced);
     if (hasImages && !imageFor(plan, *forced))
       return Status::cannotRunHere("the plan has no code for " +
-                                   std::string(levelName(*forced)));
+                                   std::string(codeLevelName(*forced)));
     return *forced;
   }
+  if (multipliesOnTiles(plan) && canRun(FeatureLevel::Amx) &&
+      (!hasImages || imageFor(plan, FeatureLevel::Amx)))
+    return FeatureLevel::Amx;
   for (FeatureLevel level : {FeatureLevel::V4, FeatureLevel::V3})
     if (canRun(level) && (!hasImages || imageFor(plan, level)))
       return level;

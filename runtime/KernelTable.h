@@ -21,7 +21,11 @@ struct KernelTable {
   std::shared_ptr<const CodeImage> code; // keeps the generated ones mapped
 };
 
+/// Whether the plan has products of bf16, which level `amx` computes on the matrix unit.
+bool multipliesOnTiles(const Plan &plan);
+
 /// The best level this machine and the plan's code have in common, or the one asked for.
+/// `amx` is the best for plans that have products of bf16, and not chosen for others.
 /// Otherwise StatusCode::cannotRunHere with the features that are missing.
 Result<FeatureLevel> chooseLevel(const Plan &plan,
                                  std::optional<FeatureLevel> forced = {});

@@ -25,7 +25,7 @@ namespace sluice {
 
 struct SessionOptions {
   int threads = 0;                   // 0: as planned; at most as planned
-  std::optional<FeatureLevel> level; // the best there is; both give the same bits
+  std::optional<FeatureLevel> level; // the best there is (KernelTable.h, chooseLevel)
   std::optional<uint64_t> seed;      // of the plan
   LentMemory state, step;            // mapped when not given
   LentMemory hostState, hostStep;    // the same, of the host's memory

@@ -248,6 +248,24 @@ class Reports(Precision):
         out, _ = self.run_sluice("explain", plan, "--precision", "w1")
         self.assertEqual([row["stored"] for row in out["parameters"]], ["f32"])
 
+    def test_check_says_where_products_of_bf16_run(self):
+        plan, _ = self.compile(self.model, LOSS + AMP + ADAMW, "p")
+        out, _ = self.run_sluice("check", plan)
+        flags = pathlib.Path("/proc/cpuinfo").read_text()
+        if out["level"] == "amx":
+            self.assertIn("amx_bf16", flags)
+            self.assertIn("on the matrix unit", out["bf16_products"])
+        else:
+            self.assertIn("in f32, for level amx this machine lacks", out["bf16_products"])
+            _, errors = self.run_sluice("train", plan, *self.data, "--steps", 1, "--level", "amx", code=4)
+            self.assertIn("this processor cannot run amx code: it lacks", errors)
+            if "amx_bf16" not in flags:
+                self.assertIn("amx-bf16", errors)
+        plan, _ = self.compile(self.model, LOSS + ADAMW, "q")
+        out, _ = self.run_sluice("check", plan)
+        self.assertNotIn("bf16_products", out)
+        self.assertNotEqual(out["level"], "amx")
+
     def test_a_rule_keeps_products_in_f32(self):
         spec = "precision: {compute: amp_bf16, rules: [{match: w2, keep: fp32}]}\n" + ADAMW
         _, state, _, plan = self.train(spec, "r", 1)

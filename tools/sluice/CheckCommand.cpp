@@ -7,6 +7,16 @@
 namespace sluice::cli {
 namespace {
 
+/// Where the plan's products of bf16 run: their bits depend on it.
+std::string productsText(FeatureLevel level) {
+  if (level == FeatureLevel::Amx)
+    return "on the matrix unit (level amx)";
+  std::string lacking;
+  for (const std::string &feature : missingFeatures(FeatureLevel::Amx))
+    lacking += (lacking.empty() ? "" : ", ") + feature;
+  return "in f32, for level amx this machine lacks " + lacking;
+}
+
 int runCheck(const std::string &path, Console &console) {
   auto plan = PlanReader::readFile(path);
   if (!plan)
@@ -38,12 +48,16 @@ int runCheck(const std::string &path, Console &console) {
     console.finish();
     return static_cast<int>(status.code);
   }
-  std::string name(levelName(*level));
-  console.result["level"] = name;
-  console.line("can run here: " + name + " code, state " +
+  console.result["level"] = levelName(*level);
+  console.line("can run here: " + std::string(codeLevelName(*level)) + " code, state " +
                sizeText((*plan)->memory().stateBytes) + ", step " +
                sizeText((*plan)->memory().stepBytes) + ", " +
                std::to_string((*plan)->threads()) + " threads");
+  if (multipliesOnTiles(**plan)) {
+    std::string products = productsText(*level);
+    console.result["bf16_products"] = products;
+    console.line("products of bf16: " + products);
+  }
   if (auto rows = ladderRows(**plan); !rows.empty())
     console.line(tableText(rows));
   return console.finish();

@@ -83,10 +83,16 @@ typedef enum sluice_dtype {
   SLUICE_I1
 } sluice_dtype;
 
+/* The best there is: AMX where a plan multiplies bf16 and the processor can, else v4, v3.
+   v3 (AVX2) and v4 (AVX-512) give the same bits; AMX is v4 with bf16 products on the
+   matrix unit, which flushes denormals and rounds in another order. AMX needs the
+   operating system's permission, which is asked for when a session or a check needs it.
+ */
 typedef enum sluice_level {
   SLUICE_LEVEL_BEST = 0,
   SLUICE_LEVEL_V3 = 3,
-  SLUICE_LEVEL_V4 = 4
+  SLUICE_LEVEL_V4 = 4,
+  SLUICE_LEVEL_AMX = 5
 } sluice_level;
 
 typedef struct sluice_plan sluice_plan;
@@ -134,8 +140,8 @@ typedef struct sluice_step_result {
 
 /* Zero is the default of every field: sluice_session_options options = {0}; */
 typedef struct sluice_session_options {
-  int threads;          /* 0: as planned; at most as planned */
-  sluice_level level;   /* both levels give the same bits */
+  int threads; /* 0: as planned; at most as planned */
+  sluice_level level;
   const char *weights;  /* file of the initial state; NULL: beside the plan */
   void *state_memory;   /* NULL: allocated */
   uint64_t state_bytes; /* size of state_memory */
