@@ -1,12 +1,15 @@
-// Products of bf16 on tiles: the kernels of level `amx` on a unit in plain code, and on
-// the processor's where it has one, against the order of sums the kernel documents and
-// against double precision.
+// Products of bf16 on tiles: the kernels of level `amx` on a unit in plain code, and
+// their machine code on the processor's or on a trap, against the order of sums the
+// kernel documents and against double precision.
 
 #include "kernels/MatrixUnit.h"
 #include "kernels/cpu/Kernels.h"
 #include "kernels/reference/Products.h"
 #include "tests/kernels/GemmCase.h"
 #include "tests/kernels/HalfFormats.h"
+#include "tests/kernels/TileTrap.h"
+
+#include <optional>
 
 namespace sluice::emulated {
 SLUICE_TILE_KERNELS;
@@ -22,11 +25,25 @@ KernelFn emulatedKernel(std::string_view name) {
                                      : emulated::gemmSplitK;
 }
 
-/// On the emulated unit and the real one.
+/// Where the processor has no tiles, the machine code for them is executed by a trap.
+bool trapsTiles() {
+  static const bool traps = [] {
+    for (const std::string &feature : missingForTiles())
+      if (feature == "amx-tile")
+        return hasLevel(FeatureLevel::V4);
+    return false;
+  }();
+  return traps;
+}
+
+/// On the emulated unit, and the code for the real one.
 std::vector<Bytes> runOnTiles(const KernelCase &c) {
   std::vector<KernelFn> kernels = {emulatedKernel(c.name)};
-  if (missingForTiles().empty())
+  if (missingForTiles().empty() || trapsTiles())
     kernels.push_back(findBuiltinKernel(c.name, FeatureLevel::Amx));
+  std::optional<TileTrap> trap;
+  if (trapsTiles())
+    trap.emplace();
   return runOn(kernels, c);
 }
 
@@ -144,9 +161,9 @@ void checkResults(GemmParams p) {
 }
 
 TEST(GemmTiles, TailsOfEverySize) {
-  for (int64_t m : {0, 1, 15, 17, 32, 49})
-    for (int64_t n : {0, 1, 7, 16, 33, 70})
-      for (int64_t k : {0, 1, 2, 3, 32, 45}) {
+  for (int64_t m : {0, 1, 16, 17, 49})
+    for (int64_t n : {0, 1, 16, 33, 50})
+      for (int64_t k : {0, 1, 2, 32, 45}) {
         GemmParams p = product(m, n, k, m % 2, n % 2);
         checkProduct(p);
         p.cType = format::kBf16;
@@ -155,18 +172,28 @@ TEST(GemmTiles, TailsOfEverySize) {
 }
 
 TEST(GemmTiles, KeepsSumsBetweenRunsOfK) {
-  for (int64_t k : {513, 1100})
-    checkResults(product(40, 40, k, false, true));
-  checkResults(product(300, 33, 511));
-  checkResults(product(9, 600, 1056)); // more columns than sums are kept of
+  checkResults(product(20, 33, 513, false, true));
+  checkResults(product(20, 33, 1100));
+  checkProduct(product(300, 20, 511));  // f32: more than a block of rows and than a run
+  GemmParams p = product(3, 560, 1056); // more columns than sums are kept of
+  p.cType = format::kBf16;
+  checkProduct(p);
 }
 
 TEST(GemmTiles, ManyRowsOrColumns) {
   checkResults(product(330, 5, 33));
-  checkResults(product(290, 40, 100, true));
+  checkProduct(product(290, 40, 70, true));
   checkResults(product(3, 1100, 40));
   checkResults(product(1, 90, 300, false, true));
   checkResults(product(300, 1, 64));
+}
+
+/// Tiles that are loaded from C and stored to it, beside other columns.
+TEST(GemmTiles, WholeTilesOfC) {
+  checkResults(product(48, 80, 70));
+  GemmParams p = product(32, 32, 1056);
+  p.cRow = 37;
+  checkResults(p);
 }
 
 TEST(GemmTiles, AnyStrides) {
@@ -203,10 +230,10 @@ TEST(GemmTiles, BatchesAndUnits) {
 TEST(GemmTiles, PlannedProductsAreRight) {
   std::mt19937 rng(5);
   int packed = 0;
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < 12; ++i) {
     auto pick = [&](int64_t most) { return int64_t(1 + rng() % most); };
     GemmParams p =
-        product(pick(400), pick(90), pick(200), rng() % 2, rng() % 2, pick(2), pick(2));
+        product(pick(400), pick(70), pick(100), rng() % 2, rng() % 2, pick(2), pick(2));
     p.aType = p.bType = format::kBf16;
     p.cType = rng() % 2 ? format::kBf16 : format::kF32;
     if (rng() % 2)
@@ -295,6 +322,9 @@ TEST(GemmTiles, DenormalsAreZeros) {
   EXPECT_EQ(productOf({1}, {0x1p-126f}, 0x1p-127f), 0x1p-126f) << "of C";
   EXPECT_EQ(productOf({0x1p-70f}, {0x1p-60f}, 0), 0) << "as product";
   EXPECT_EQ(productOf({0x1p-126f, 0x1.8p-126f}, {-1, 1}, 0), 0) << "as sum";
+  EXPECT_EQ(productOf({0x1.8p-126f}, {-1}, 0x1p-126f), 0) << "as result";
+  std::vector<float> small(31, 0x1p-70f), smaller(31, 0x1p-60f);
+  EXPECT_EQ(productOf(small, smaller, 0), 0) << "within a chain";
   EXPECT_EQ(productOf({0x1p-126f}, {1}, 0), 0x1p-126f) << "the smallest normal";
   EXPECT_EQ(productOf({}, {}, 0x1p-140f), 0x1p-140f) << "nothing is added";
   // 2^-126 - 2^-150 has 24 bits, so it is tiny; with 2^-152 it rounds to 2^-126.
@@ -319,6 +349,14 @@ TEST(GemmTiles, InfinityAndNanPass) {
   EXPECT_TRUE(std::isnan(productOf({NAN}, {0}, 0)));
 }
 
+TEST(GemmTiles, TheMachineCodeIsExecuted) {
+  if (!trapsTiles() && !missingForTiles().empty())
+    GTEST_SKIP() << "tested on the emulated unit alone";
+  long before = TileTrap::executed();
+  EXPECT_EQ(productOf({2}, {3}, 1), 7);
+  EXPECT_EQ(TileTrap::executed() > before, trapsTiles());
+}
+
 /// The other tests run on the processor's unit as well where there is one.
 TEST(GemmTiles, TheProcessorHasAUnit) {
   std::vector<std::string> missing = missingForTiles();
@@ -329,7 +367,7 @@ TEST(GemmTiles, TheProcessorHasAUnit) {
   std::string list;
   for (const std::string &feature : missing)
     list += " " + feature;
-  GTEST_SKIP() << "tested on the emulated unit alone, no AMX here:" << list;
+  GTEST_SKIP() << "no AMX here, its instructions were emulated; lacking:" << list;
 }
 
 } // namespace
