@@ -1,11 +1,16 @@
 // Matrix products and convolutions on one thread, packing included, as the planner would
-// launch them. The roof is a loop of register FMAs measured in the same run.
+// launch them. The roof is a loop of register FMAs measured in the same run; that of
+// products on tiles, where the processor has AMX, a loop of tile products of random data.
 
 #include "kernels/Catalog.h"
+#include "kernels/MatrixUnit.h"
 #include "kernels/Params.h"
 
 #include <benchmark/benchmark.h>
 
+#include <bit>
+#include <cstdio>
+#include <cstdlib>
 #include <immintrin.h>
 #include <memory>
 #include <random>
@@ -36,8 +41,9 @@ SLUICE_ROOF("avx2,fma", __m256, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_storeu_p
 
 /// Runs all units of a launch in the chunks of the plan.
 void launch(const char *name, const std::vector<int64_t> &params, int64_t units,
-            int64_t chunk, std::vector<void *> buffers) {
-  KernelFn kernel = findBuiltinKernel(name, bestLevel());
+            int64_t chunk, std::vector<void *> buffers,
+            FeatureLevel level = bestLevel()) {
+  KernelFn kernel = findBuiltinKernel(name, level);
   for (int64_t b = 0; b < units; b += chunk)
     kernel(buffers.data(), params.data(), b, std::min(units, b + chunk), 0);
 }
@@ -66,6 +72,28 @@ void roof(benchmark::State &state) {
 }
 BENCHMARK(roof);
 
+void launchPlan(const GemmPlan &plan, void *a, void *b, void *c, void *packed,
+                void *partial, void *work, FeatureLevel level) {
+  switch (plan.kind) {
+  case GemmPlan::Packed:
+    launch("gemm_pack_b_f32", packParams(plan.pack), plan.packUnits, plan.packChunk,
+           {b, packed}, level);
+    launch("gemm_packed_f32", packParams(plan.gemm), plan.gemmUnits, plan.gemmChunk,
+           {a, packed, c, work}, level);
+    break;
+  case GemmPlan::Direct:
+    launch("gemm_f32", packParams(plan.gemm), plan.gemmUnits, plan.gemmChunk,
+           {a, b, c, work}, level);
+    break;
+  case GemmPlan::SplitK:
+    launch("gemm_splitk_f32", packParams(plan.split), plan.splitUnits, plan.splitChunk,
+           {a, b, partial, work}, level);
+    launch("sum_slices_f32", packParams(plan.sum), plan.sumUnits, plan.sumChunk,
+           {partial, c}, level);
+  }
+  benchmark::ClobberMemory();
+}
+
 /// m, n, k, batch, B transposed in memory (a linear layer), whole rows, format of all
 /// three (Formats.h).
 void product(benchmark::State &state) {
@@ -82,26 +110,9 @@ void product(benchmark::State &state) {
   auto c = random(s.batch1 * s.m * s.n);
   std::vector<char> packed(plan.packedBytes), partial(plan.partialBytes),
       work(plan.workerBytes);
-  for (auto _ : state) {
-    switch (plan.kind) {
-    case GemmPlan::Packed:
-      launch("gemm_pack_b_f32", packParams(plan.pack), plan.packUnits, plan.packChunk,
-             {b.data(), packed.data()});
-      launch("gemm_packed_f32", packParams(plan.gemm), plan.gemmUnits, plan.gemmChunk,
-             {a.data(), packed.data(), c.data(), work.data()});
-      break;
-    case GemmPlan::Direct:
-      launch("gemm_f32", packParams(plan.gemm), plan.gemmUnits, plan.gemmChunk,
-             {a.data(), b.data(), c.data(), work.data()});
-      break;
-    case GemmPlan::SplitK:
-      launch("gemm_splitk_f32", packParams(plan.split), plan.splitUnits, plan.splitChunk,
-             {a.data(), b.data(), partial.data(), work.data()});
-      launch("sum_slices_f32", packParams(plan.sum), plan.sumUnits, plan.sumChunk,
-             {partial.data(), c.data()});
-    }
-    benchmark::ClobberMemory();
-  }
+  for (auto _ : state)
+    launchPlan(plan, a.data(), b.data(), c.data(), packed.data(), partial.data(),
+               work.data(), bestLevel());
   report(state, 2.0 * s.batch1 * s.m * s.n * s.k);
 }
 BENCHMARK(product)
@@ -131,6 +142,90 @@ BENCHMARK(product)
     ->Args({10, 512, 8192, 1, 0, 0, 1})
     ->Args({1, 3072, 768, 1, 1, 0, 1})
     ->Args({512, 3072, 768, 1, 1, 1, 2});
+
+/// Values in [-1, 1] as bf16.
+std::vector<uint16_t> randomHalves(int64_t n) {
+  std::vector<uint16_t> halves;
+  for (float x : random(n))
+    halves.push_back(std::bit_cast<uint32_t>(x) >> 16);
+  return halves;
+}
+
+/// Tile products from registers alone, as many in flight as a kernel has.
+__attribute__((target("amx-tile,amx-bf16"))) void
+tileRoofLoop(int64_t rounds, const uint16_t *data, float *out) {
+  alignas(64) uint8_t config[64] = {1};
+  for (int tile = 0; tile < 8; ++tile)
+    config[16 + 2 * tile] = 64, config[48 + tile] = 16;
+  _tile_loadconfig(config);
+  _tile_zero(0), _tile_zero(1), _tile_zero(2), _tile_zero(3);
+  _tile_loadd(4, data, 64), _tile_loadd(5, data + 512, 64);
+  _tile_loadd(6, data + 1024, 64), _tile_loadd(7, data + 1536, 64);
+  for (int64_t i = 0; i < rounds; ++i) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, out, 64);
+  _tile_release();
+}
+
+void tileRoof(benchmark::State &state) {
+  auto data = randomHalves(2048);
+  std::vector<float> out(256);
+  constexpr int64_t rounds = 100000;
+  for (auto _ : state) {
+    tileRoofLoop(rounds, data.data(), out.data());
+    benchmark::ClobberMemory();
+  }
+  report(state, rounds * 4.0 * 2 * 16 * 16 * 32);
+}
+
+/// bf16 by bf16 into bf16 on tiles: m, n, k, batch, B transposed in memory.
+void tileProduct(benchmark::State &state) {
+  GemmParams s;
+  s.m = state.range(0), s.n = state.range(1), s.k = state.range(2),
+  s.batch1 = state.range(3);
+  bool transposed = state.range(4);
+  s.aRow = s.k, s.aCol = 1, s.cRow = s.n;
+  s.bRow = transposed ? 1 : s.n, s.bCol = transposed ? s.k : 1;
+  s.aBatch1 = s.m * s.k, s.bBatch1 = s.n * s.k, s.cBatch1 = s.m * s.n;
+  s.aType = s.bType = s.cType = format::kBf16;
+  GemmPlan plan = planGemm(s, false);
+  auto a = randomHalves(s.batch1 * s.m * s.k), b = randomHalves(s.batch1 * s.n * s.k);
+  std::vector<uint16_t> c(s.batch1 * s.m * s.n);
+  std::vector<char> packed(plan.packedBytes), partial(plan.partialBytes);
+  std::unique_ptr<char[], decltype(&std::free)> work(
+      static_cast<char *>(std::aligned_alloc(64, (plan.workerBytes + 63) / 64 * 64)),
+      std::free);
+  for (auto _ : state)
+    launchPlan(plan, a.data(), b.data(), c.data(), packed.data(), partial.data(),
+               work.get(), FeatureLevel::Amx);
+  report(state, 2.0 * s.batch1 * s.m * s.n * s.k);
+}
+
+void registerTiles() {
+  std::vector<std::string> missing = missingForTiles();
+  if (!missing.empty()) {
+    std::string list;
+    for (const std::string &feature : missing)
+      list += (list.empty() ? "" : ", ") + feature;
+    std::printf("no AMX here (%s): products on tiles are not measured\n", list.c_str());
+    return;
+  }
+  benchmark::RegisterBenchmark("tileRoof", tileRoof);
+  benchmark::RegisterBenchmark("tileProduct", tileProduct)
+      ->ArgNames({"m", "n", "k", "batch", "bT"})
+      ->Args({1024, 1024, 1024, 1, 0})
+      ->Args({2048, 2048, 2048, 1, 0})
+      ->Args({512, 768, 3072, 1, 1})
+      ->Args({512, 3072, 768, 1, 1})
+      ->Args({256, 768, 768, 1, 1})
+      ->Args({1024, 50304, 768, 1, 1})
+      ->Args({128, 128, 64, 96, 1})
+      ->Args({128, 64, 128, 96, 0});
+}
 
 /// n, c, m, size, kernel, stride; which: 0 forward, 1 input gradient, 2 weight gradient;
 /// format of operands and, but for the weight gradient, results.
@@ -194,7 +289,9 @@ public:
   void ReportRuns(const std::vector<Run> &runs) override {
     for (const Run &run : runs) {
       double rate = run.counters.at("FLOP/s");
-      if (run.benchmark_name().rfind("roof", 0) == 0)
+      std::string name = run.benchmark_name();
+      double &roofRate = roofRates[name.starts_with("tile")];
+      if (name.starts_with("roof") || name.starts_with("tileRoof"))
         roofRate = rate;
       GetOutputStream() << std::fixed;
       GetOutputStream().precision(1);
@@ -207,13 +304,14 @@ public:
   bool ReportContext(const Context &) override { return true; }
 
 private:
-  double roofRate = 0;
+  double roofRates[2] = {0, 0}; ///< of FMAs, of tiles
 };
 
 } // namespace
 
 int main(int argc, char **argv) {
   benchmark::Initialize(&argc, argv);
+  registerTiles();
   ShareOfRoof reporter;
   benchmark::RunSpecifiedBenchmarks(&reporter);
 }
