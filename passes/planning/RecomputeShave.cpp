@@ -25,15 +25,19 @@ public:
   /// True if a run was inserted.
   bool run(std::vector<int32_t> &result) {
     std::map<int32_t, std::vector<int32_t>> inserted; // before which run: operations
-    for (int32_t i = 0; i < int32_t(sequence.size()); ++i)
-      while (during(i) > target) {
-        Spill best = cheapestSpill(i);
+    for (int32_t i = 0; i < int32_t(sequence.size()); ++i) {
+      if (during(i) <= target)
+        continue;
+      std::vector<int32_t> candidates = candidatesAt(i); // spills leave them as they are
+      do {
+        Spill best = cheapestSpill(i, candidates);
         if (best.value < 0)
           break;
         spill(best);
         auto &list = inserted[best.until];
         list.insert(list.end(), best.ops.begin(), best.ops.end());
-      }
+      } while (during(i) > target);
+    }
     if (inserted.empty())
       return false;
     result.clear();
@@ -122,9 +126,9 @@ private:
     return instance && !instance->reads.empty() && instance->reads.back() >= i;
   }
 
-  Spill cheapestSpill(int32_t i) {
+  Spill cheapestSpill(int32_t i, const std::vector<int32_t> &candidates) {
     Spill best;
-    for (int32_t v : candidatesAt(i)) {
+    for (int32_t v : candidates) {
       const Instance *instance = at(v, i);
       if (!instance || instance->reads.empty() || instance->reads.back() < i)
         continue;
