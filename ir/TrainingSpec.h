@@ -135,7 +135,7 @@ struct ClipSpec {
 /// The loss is multiplied by a power of two before the backward pass, so that small
 /// gradients do not vanish in narrow formats.
 struct LossScaleSpec {
-  std::string kind = "none"; // dynamic, static, adaptive
+  std::string kind = "none";                                 // dynamic, static, adaptive
   double init = 65536, backoff = 0.5, min = 1, max = 0x1p24; // powers of two
   int64_t growthInterval = 2000;                             // dynamic
   bool isOn() const { return kind != "none"; }
@@ -143,8 +143,8 @@ struct LossScaleSpec {
 
 /// What products compute in, and how weights that they read are kept.
 struct PrecisionSpec {
-  std::string compute = "fp32"; // amp_bf16, amp_fp16
-  std::string master;           // under amp: split, fp32, none
+  std::string compute = "fp32";  // amp_bf16, amp_fp16
+  std::string master;            // under amp: split, fp32, none
   std::vector<std::string> keep; // globs of parameters or nodes: products that stay f32
   std::string optimizerState = "fp32"; // bf16, int8
   bool isNarrow() const { return compute != "fp32"; }
@@ -152,13 +152,12 @@ struct PrecisionSpec {
 
 struct InitRule {
   std::string match = "*";
-  std::string from =
-      "model"; // zeros, ones, kaiming[_normal], xavier[_normal], normal, trunc_normal,
-               // uniform, orthogonal
-  double std = 0.02;           // normal, trunc_normal; uniform: the bound
-  double bound = 2;            // trunc_normal: largest magnitude, PyTorch's default
-  std::optional<double> gain;  // kaiming (sqrt 2), xavier and orthogonal (1)
-  bool fanOut = false;         // kaiming: by the numbers that flow out
+  std::string from = "model"; // zeros, ones, kaiming[_normal], xavier[_normal], normal,
+                              // trunc_normal, uniform, orthogonal
+  double std = 0.02;          // normal, trunc_normal; uniform: the bound
+  double bound = 2;           // trunc_normal: largest magnitude, PyTorch's default
+  std::optional<double> gain; // kaiming (sqrt 2), xavier and orthogonal (1)
+  bool fanOut = false;        // kaiming: by the numbers that flow out
 };
 
 struct TieSpec {
@@ -192,8 +191,8 @@ struct TrainingSpec {
   OptimizerSpec optimizer;
   std::vector<ParameterGroupSpec> parameterGroups;
   ScheduleSpec schedule;
-  int64_t accumulate = 1; // micro-batches per update
-  int64_t asRanks = 1;    // summed as by so many ranks; divides `accumulate`
+  int64_t accumulate = 1;          // micro-batches per update
+  int64_t asRanks = 1;             // summed as by so many ranks; divides `accumulate`
   std::vector<ChangeSpec> changes; // by rising `at`
   ClipSpec clip;
   PrecisionSpec precision;

@@ -127,10 +127,9 @@ int64_t Session::doneIn(const GroupControls &group) const {
 }
 
 double Session::nadamProductOf(const GroupControls &group) const {
-  return group.nadamProduct
-             ? *group.nadamProduct
-             : nadamProduct(group.group->beta1(), group.group->momentum_decay(),
-                            doneIn(group));
+  return group.nadamProduct ? *group.nadamProduct
+                            : nadamProduct(group.group->beta1(),
+                                           group.group->momentum_decay(), doneIn(group));
 }
 
 /// Before the values change: `updatesDone` counts the update already.
@@ -144,10 +143,9 @@ void Session::countUpdate(GroupControls &group, bool isSkipped) {
   if (!group.nadamG)
     return;
   int64_t before = std::max<int64_t>(0, doneIn(group) - 1);
-  double known = group.nadamProduct
-                     ? *group.nadamProduct
-                     : nadamProduct(group.group->beta1(), group.group->momentum_decay(),
-                                    before);
+  double known = group.nadamProduct ? *group.nadamProduct
+                                    : nadamProduct(group.group->beta1(),
+                                                   group.group->momentum_decay(), before);
   group.nadamProduct = nextNadamProduct(
       group.currentOf("beta1", group.group->beta1()),
       group.currentOf("momentum_decay", group.group->momentum_decay()), before, known);
@@ -286,8 +284,7 @@ std::vector<std::pair<std::string, std::string>> Session::changes() const {
     // The product of unchanged values is computed again.
     if (group.nadamProduct &&
         *group.nadamProduct != nadamProduct(group.group->beta1(),
-                                            group.group->momentum_decay(),
-                                            doneIn(group)))
+                                            group.group->momentum_decay(), doneIn(group)))
       add(name, "nadam_product", exactText(*group.nadamProduct));
   }
   return lines;
