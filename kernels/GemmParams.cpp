@@ -72,8 +72,10 @@ void useBlocks(GemmParams &p) {
       roundUp(ceilDiv(p.m, std::max<int64_t>(1, ceilDiv(p.m, gemm::kBlockRows))), 12));
   if (batches > 1)
     p.unitRows = std::clamp<int64_t>(p.m, 1, p.unitRows);
+  // On tiles packing A again for each block of columns weighs more.
+  int64_t leastCols = usesPairs(p.aType, p.bType) ? 128 : 64;
   p.unitCols = 512;
-  while (gemmUnits(p) < 16 && p.unitCols > 64)
+  while (gemmUnits(p) < 16 && p.unitCols > leastCols)
     p.unitCols /= 2;
   while (gemmUnits(p) < 8 && p.unitRows > 48)
     p.unitRows = roundUp(p.unitRows / 2, 12);

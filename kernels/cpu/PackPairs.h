@@ -30,6 +30,11 @@ static void packTiles(Halves a, int64_t rows, int64_t k, int64_t steps, uint16_t
   for (int64_t kk = 0; kk < k; kk += kUnitK, to += kTileElements) {
     int64_t width = least(kUnitK, k - kk), i = 0;
     const uint16_t *from = a.data + kk * a.col;
+    if (a.col == 1 && width == kUnitK) { // a known size is not worth a call
+      for (; i < rows; ++i)
+        std::memcpy(to + i * kUnitK, from + i * a.row, kUnitK * sizeof *to);
+      continue;
+    }
     if (a.col == 1) {
       for (; i < rows; ++i)
         std::memcpy(to + i * kUnitK, from + i * a.row, width * sizeof *to);
