@@ -61,6 +61,7 @@ Operands operandsOf(const GemmParams &p) {
              poisoned(sizeC(p) * formatBytes(p.cType))};
   if (p.accumulate)
     o.c = stored(randomFloats(rng, sizeC(p)), p.cType);
+  o.a.reserve(1), o.b.reserve(1); // rows of nothing are somewhere
   return o;
 }
 
@@ -347,6 +348,57 @@ TEST(GemmTiles, InfinityAndNanPass) {
   EXPECT_EQ(productOf({inf, 1}, {2, 3}, 0), inf);
   EXPECT_TRUE(std::isnan(productOf({inf, inf}, {1, -1}, 0)));
   EXPECT_TRUE(std::isnan(productOf({NAN}, {0}, 0)));
+}
+
+/// Parameters from a stranger: what is accepted runs inside its operands (sanitizers
+/// tell).
+TEST(GemmTiles, HostileParametersAreRefusedOrStayInside) {
+  std::mt19937_64 rng(6);
+  for (std::string_view name :
+       {"gemm_f32", "gemm_packed_f32", "gemm_pack_b_f32", "gemm_splitk_f32"}) {
+    int accepted = 0;
+    for (int round = 0; round < 4000; ++round) {
+      std::vector<OperandExtent> extents;
+      std::string why;
+      describeBuiltinLaunch(name, nullptr, 0, 0, extents, why);
+      size_t count = std::stoul(why.substr(why.find("expected ") + 9));
+      bool slices = name == "gemm_splitk_f32";
+      std::vector<int64_t> params(count);
+      for (int64_t &p : params)
+        p = rng() % 5 == 0 ? int64_t(rng() % 3 * 32) : 1 + int64_t(rng() % 40);
+      for (uint64_t hostile = rng() % 3; hostile > 0; --hostile)
+        params[rng() % count] = rng() % 2 ? int64_t(rng() % 3) : int64_t{1} << rng() % 64;
+      if (slices)
+        params[7] = 256, params[8] = (params[2] + 255) / 256;
+      int64_t flags = name == "gemm_pack_b_f32" || slices ? 0 : 1; // accumulate
+      if (flags)
+        params[16] = int64_t(rng() % 2), params[18] = int64_t(rng() % 2) * 32;
+      else if (slices)
+        params[10] = int64_t(rng() % 2) * 32;
+      params[count - 1] = params[count - 2] = format::kBf16;
+      if (flags)
+        params[count - 3] = format::kBf16, params[count - 1] = int64_t(rng() % 3);
+      int64_t units = -1;
+      describeBuiltinLaunch(name, params.data(), count, units, extents, why);
+      if (size_t at = why.find("units, expected "); at != std::string::npos)
+        units = std::stoll(why.substr(at + 16));
+      bool fits = units < 1000 &&
+                  describeBuiltinLaunch(name, params.data(), count, units, extents, why);
+      for (const OperandExtent &e : extents)
+        fits &= e.bytes <= 1 << 20;
+      if (!fits)
+        continue;
+      ++accepted;
+      std::vector<Bytes> memory;
+      std::vector<void *> buffers;
+      for (const OperandExtent &e : extents)
+        memory.push_back(Bytes(std::max<int64_t>(e.bytes, 1)));
+      for (Bytes &m : memory)
+        buffers.push_back(m.data());
+      emulatedKernel(name)(buffers.data(), params.data(), 0, units, 0);
+    }
+    EXPECT_GT(accepted, 100) << name;
+  }
 }
 
 TEST(GemmTiles, TheMachineCodeIsExecuted) {
