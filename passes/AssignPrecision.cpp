@@ -230,7 +230,8 @@ private:
     SmallVector<Value> operands;
     for (Value operand : op->getOperands())
       operands.push_back(narrowed(operand));
-    if (exempted.contains(op)) {
+    // What another product reads too is rounded, as are the terms of longer sums.
+    if (exempted.contains(op) && !rounded.contains(op->getResult(0))) {
       Operation *sum = rebuild(op, operands, builder.getF32Type(), false, builder);
       op->getResult(0).replaceAllUsesWith(sum->getResult(0));
     } else {

@@ -60,3 +60,15 @@ func.func @eval(%x: tensor<3x4xf32> {graph.name = "x"})
   %2 = graph.compare %x, %0 {predicate = "eq"} : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x4xi1>
   return %1, %2 : tensor<3x2xf32>, tensor<3x4xi1>
 }
+
+// In a batch of one a bias has the gradient of the layer, which products read too.
+// CHECK-LABEL: func.func @micro
+// CHECK: %[[P:.+]] = graph.contract {{.*}}round_to = bf16} {{.*}} -> tensor<1x4xbf16>
+// CHECK: graph.contract %[[P]]
+func.func @micro(%x: tensor<1x2xf32> {graph.name = "x"})
+    -> (tensor<1x4xf32> {graph.name = "grad/b1"}, tensor<1x2xf32> {graph.name = "dx"}) {
+  %w = graph.read @"param/w" : tensor<4x2xf32>
+  %0 = graph.contract %x, %w {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>} : (tensor<1x2xf32>, tensor<4x2xf32>) -> tensor<1x4xf32>
+  %1 = graph.contract %0, %w {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 0>} : (tensor<1x4xf32>, tensor<4x2xf32>) -> tensor<1x2xf32>
+  return %0, %1 : tensor<1x4xf32>, tensor<1x2xf32>
+}
