@@ -17,6 +17,8 @@ constexpr double kInfinity = __builtin_huge_val();
 double expOf(double x) {
   if (!(x >= -700.0))
     return x != x ? x : 0.0;
+  if (x >= 700.0) // of no probabilities
+    return kInfinity;
   auto n = static_cast<int64_t>(x * 0x1.71547652b82fep0 - 0.5);
   double scale = static_cast<double>(n);
   double r = (x - scale * 0x1.62e42fefa3800p-1) - scale * 0x1.ef35793c76730p-45;

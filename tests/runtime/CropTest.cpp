@@ -121,6 +121,7 @@ TEST(Crop, TensorsThatBringShapesGiveOutputsOfTheirShapes) {
   EXPECT_EQ(session->output("y")->bytes, 6 * sizeof(float));
   // The next batch has the whole shape.
   values.resize(24);
+  batch.data = {values.data()};
   batch.shapes.clear();
   batch.count = 1;
   ASSERT_TRUE(session->infer(batch).ok());
