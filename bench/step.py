@@ -6,6 +6,7 @@ speed drifts is fair to all; medians are compared. Run by bench/step.sh, which m
 """
 import argparse
 import importlib.util
+import itertools
 import json
 import pathlib
 import statistics
@@ -57,17 +58,18 @@ CASES = {
 
 
 class Torch:
-    """One peer: steps of AdamW on a fixed batch."""
+    """One peer: steps of AdamW on a fixed batch, in f32 or under autocast to bf16."""
 
-    def __init__(self, model, inputs, labels, compiled):
-        self.inputs, self.labels = inputs, labels
+    def __init__(self, model, inputs, labels, compiled, mode="f32"):
+        self.inputs, self.labels, self.narrow = inputs, labels, mode == "bf16"
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
         self.model = torch.compile(model) if compiled else model
 
     def step(self):
         start = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=True)
-        logits = self.model(self.inputs)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.narrow):
+            logits = self.model(self.inputs).float()
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), self.labels.flatten())
         loss.backward()
         self.optimizer.step()
@@ -75,12 +77,13 @@ class Torch:
         return (time.perf_counter() - start) * 1e6
 
 
-def prepare(name, model, inputs, labels, folder, threads):
+def prepare(name, model, inputs, labels, folder, threads, mode="f32"):
     path = folder / f"{name}.onnx"
     torch.onnx.export(model.train(), (inputs,), str(path), input_names=["x"], output_names=["logits"], dynamo=False,
                       training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False, opset_version=17)
     spec = folder / f"{name}.yaml"
-    spec.write_text(f"threads: {threads}\nloss: {{kind: cross_entropy, logits: logits, labels: labels}}\noptimizer: {{kind: adamw, lr: 1.0e-3}}\n")
+    spec.write_text(f"threads: {threads}\nloss: {{kind: cross_entropy, logits: logits, labels: labels}}\noptimizer: {{kind: adamw, lr: 1.0e-3}}\n"
+                    + ("precision: {compute: amp_bf16}\n" if mode == "bf16" else ""))
     plan = folder / f"{name}.plan"
     report = json.loads(subprocess.run([SLUICE, "compile", path, "--spec", spec, "-o", plan, "--json"], check=True, capture_output=True, text=True).stdout)
     np.save(folder / "x.npy", inputs.numpy())
@@ -94,17 +97,18 @@ def run_sluice(plan, folder, steps, *more):
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def torch_peak(case, threads):
+def torch_peak(case, threads, mode):
     """Of a process that trains in eager PyTorch."""
-    return peak_bytes("import step", f"step.Torch(*step.CASES[{case!r}](), False)", threads)
+    return peak_bytes("import step", f"step.Torch(*step.CASES[{case!r}](), False, {mode!r})", threads)
 
 
-def measure(case, rounds, threads, folder):
+def measure(case, rounds, threads, folder, mode):
     torch.manual_seed(0)
     model, inputs, labels = CASES[case]()
-    plan, report = prepare(case, model, inputs, labels, folder, threads)
+    plan, report = prepare(case, model, inputs, labels, folder, threads, mode)
     import copy
-    peers = {"eager": Torch(copy.deepcopy(model), inputs, labels, False), "torch.compile": Torch(model, inputs, labels, True)}
+    peers = {"eager": Torch(copy.deepcopy(model), inputs, labels, False, mode),
+             "torch.compile": Torch(model, inputs, labels, True, mode)}
     for peer in peers.values():
         peer.step(), peer.step()
     ours, theirs = [], {name: [] for name in peers}
@@ -126,6 +130,7 @@ def main():
     parser.add_argument("cases", nargs="*", default=list(CASES))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--modes", default="f32,bf16", help="f32, bf16 (ours: amp_bf16, PyTorch's: autocast)")
     parser.add_argument("--out")
     parser.add_argument("--no-profile", action="store_true", help="leave out where the time goes")
     arguments = parser.parse_args()
@@ -134,20 +139,20 @@ def main():
     import tempfile
     print(f"threads {arguments.threads}, PyTorch {torch.__version__}, {arguments.rounds} rounds, medians")
     print(f"{'case':22} {'sluice ms':>10} {'eager ms':>10} {'ratio':>6} {'compile ms':>10} {'ratio':>6} {'arena MiB':>10} {'eager MiB':>10}")
-    for case in arguments.cases:
+    for case, mode in itertools.product(arguments.cases, arguments.modes.split(",")):
         with tempfile.TemporaryDirectory() as folder:
-            report, profile, ours, theirs = measure(case, arguments.rounds, arguments.threads, pathlib.Path(folder))
+            report, profile, ours, theirs = measure(case, arguments.rounds, arguments.threads, pathlib.Path(folder), mode)
         us = statistics.median(ours)
         peer_us = {name: statistics.median(values) for name, values in theirs.items()}
-        peak = torch_peak(case, arguments.threads)
-        print(f"{case:22} {us / 1e3:10.2f} {peer_us['eager'] / 1e3:10.2f} {peer_us['eager'] / us:6.2f} "
+        peak = torch_peak(case, arguments.threads, mode)
+        print(f"{case + ' ' + mode:22} {us / 1e3:10.2f} {peer_us['eager'] / 1e3:10.2f} {peer_us['eager'] / us:6.2f} "
               f"{peer_us['torch.compile'] / 1e3:10.2f} {peer_us['torch.compile'] / us:6.2f} {report['arena_bytes'] / 2**20:10.1f} {peak / 2**20:10.1f}", flush=True)
         if not arguments.no_profile:
             print("\n".join(profile), flush=True)
         for name, value in peer_us.items():
-            lines.add(f"{case}-f32", "step_us", us, value, peer_name=f"{name} f32", peer_version=torch.__version__, ratio=value / us,
+            lines.add(f"{case}-{mode}", "step_us", us, value, peer_name=f"{name} {mode}", peer_version=torch.__version__, ratio=value / us,
                       spread=[min(ours), max(ours)])
-        lines.add(f"{case}-f32", "peak_bytes", report["arena_bytes"], peak, peer_name="eager f32 (resident, less the base)",
+        lines.add(f"{case}-{mode}", "peak_bytes", report["arena_bytes"], peak, peer_name=f"eager {mode} (resident, less the base)",
                   peer_version=torch.__version__, ratio=peak / report["arena_bytes"], spread=[])
 
 
