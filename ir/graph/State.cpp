@@ -2,6 +2,7 @@
 #include "ir/graph/Graph.h"
 #include "ir/graph/Interpreter.h"
 
+#include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/STLExtras.h"
 
 using namespace mlir;
@@ -62,20 +63,29 @@ LogicalResult ReadOp::verifySymbolUses(SymbolTableCollection &tables) {
   return verifySymbolUse(*this, getSymbolAttr(), getValue().getType(), tables);
 }
 
-LogicalResult WriteOp::verifySymbolUses(SymbolTableCollection &tables) {
-  if (failed(verifySymbolUse(*this, getSymbolAttr(), getValue().getType(), tables)))
-    return failure();
-  for (Operation *op = (*this)->getPrevNode(); op; op = op->getPrevNode()) {
-    auto other = dyn_cast<WriteOp>(op);
-    if (!other || other.getSymbolAttr() != getSymbolAttr())
+/// The last write of an entry looks at all of them, once.
+static LogicalResult verifyWrittenOnce(WriteOp last) {
+  for (Operation *op = last->getNextNode(); op; op = op->getNextNode())
+    if (isa<WriteOp>(op))
+      return success();
+  llvm::DenseMap<Attribute, WriteOp> first;
+  for (auto write : last->getBlock()->getOps<WriteOp>()) {
+    auto [known, added] = first.try_emplace(write.getSymbolAttr(), write);
+    if (added)
       continue;
-    InFlightDiagnostic diagnostic = emitOpError()
-                                    << "writes '" << getSymbol()
+    InFlightDiagnostic diagnostic = write.emitOpError()
+                                    << "writes '" << write.getSymbol()
                                     << "' again, expected one write per entry";
-    diagnostic.attachNote(other.getLoc()) << "the first write is here";
+    diagnostic.attachNote(known->second.getLoc()) << "the first write is here";
     return diagnostic;
   }
   return success();
+}
+
+LogicalResult WriteOp::verifySymbolUses(SymbolTableCollection &tables) {
+  if (failed(verifySymbolUse(*this, getSymbolAttr(), getValue().getType(), tables)))
+    return failure();
+  return verifyWrittenOnce(*this);
 }
 
 // --- constant
