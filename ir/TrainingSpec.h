@@ -148,6 +148,13 @@ struct PrecisionSpec {
   std::vector<std::string> keep; // globs of parameters or nodes: products that stay f32
   std::string optimizerState = "fp32"; // bf16, int8
   bool isNarrow() const { return compute != "fp32"; }
+  /// `master`, or what stands for it where it is empty: bf16 and 16 bits more are an f32,
+  /// f16 and 16 bits more are none.
+  std::string masterForm() const {
+    return !master.empty() || !isNarrow() ? master
+           : compute == "amp_bf16"        ? "split"
+                                          : "fp32";
+  }
 };
 
 struct InitRule {

@@ -77,6 +77,14 @@ public:
       used[i] = used[i] || matchesName(pattern, name);
   }
 
+  /// The first pattern that names the parameter, or null.
+  const std::string *find(StringRef parameter) const {
+    for (const std::string &pattern : patterns)
+      if (matchesName(pattern, parameter))
+        return &pattern;
+    return nullptr;
+  }
+
   std::vector<std::string> unused() const {
     std::vector<std::string> result;
     for (auto [pattern, isUsed] : llvm::zip_equal(patterns, used))
@@ -301,11 +309,11 @@ public:
     report(module, "precision: up to " + std::to_string(products) +
                        " products of an entry in " + typeText(narrow) +
                        " with f32 sums; all else computes in f32");
-    if (spec.precision.master == "none" && llvm::is_contained(spec.entries, "step"))
+    if (spec.precision.masterForm() == "none" && llvm::is_contained(spec.entries, "step"))
       report(module, "precision: weights have no master: updates round stochastically, "
                      "and what is below a step of " +
                          typeText(narrow) + " is kept on average only");
-    narrowParameters(parameters, narrow);
+    narrowParameters(parameters, narrow, kept);
   }
 
 private:
@@ -340,21 +348,23 @@ private:
     return success();
   }
 
-  void narrowParameters(const llvm::StringSet<> &symbols, FloatType narrow) {
+  void narrowParameters(const llvm::StringSet<> &symbols, FloatType narrow,
+                        const KeptNames &kept) {
     StateSymbols state(getOperation());
     bool trains = llvm::is_contained(spec.entries, "step");
     for (graph::ParameterOp parameter : state.parameters()) {
       bool isNarrow = symbols.contains(parameter.getSymName());
       std::string master =
-          !parameter.getTrainable() || !trains ? "" : spec.precision.master;
+          !parameter.getTrainable() || !trains ? "" : spec.precision.masterForm();
       if (isNarrow)
         storeNarrow(parameter, narrow, master, state);
       StringRef name = modelName(parameter.getSymName());
-      decide(getOperation(), name,
-             isNarrow
-                 ? "precision: computes in " + typeText(narrow) + ": products read it"
-                 : "precision: computes in f32: no product in " + typeText(narrow) +
-                       " reads it");
+      const std::string *rule = kept.find(name);
+      std::string why =
+          isNarrow ? "computes in " + typeText(narrow) + ": products read it"
+          : rule   ? "computes in f32: the rule '" + *rule + "' keeps it"
+                   : "computes in f32: no product in " + typeText(narrow) + " reads it";
+      decide(getOperation(), name, "precision: " + why);
     }
   }
 

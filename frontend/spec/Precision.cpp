@@ -63,11 +63,9 @@ void Reader::readPrecision(const YAML::Node &node) {
           "become 0; expected dynamic, static or adaptive");
 }
 
-/// bf16 and the 16 bits it lacks are an f32; what f16 lacks does not fit.
 void Reader::readMaster(const YAML::Node &node) {
   PrecisionSpec &precision = spec.precision;
-  if (precision.isNarrow())
-    precision.master = precision.compute == "amp_bf16" ? "split" : "fp32";
+  precision.master = precision.masterForm();
   if (!node["master"])
     return;
   read(node, "master", precision.master, "text");

@@ -272,6 +272,20 @@ class Reports(Precision):
         self.assertEqual(state["param/w2"].dtype, np.float32)
         self.assertNotIn("master/w2/low", state)
         self.assertIn("master/w1/low", state)
+        out, _ = self.run_sluice("explain", plan, "--precision", "w2")
+        self.assertIn("the rule 'w2' keeps it", out["parameters"][0]["why"])
+
+    def test_what_keeps_f32_moments_under_int8(self):
+        model = HERE.parent.parent / "examples" / "char-decoder" / "char-decoder.onnx"
+        plan, _ = self.compile(model, LOSS + ADAMW + "shapes: {batch: 2}\nprecision: {optimizer_state: int8}\n")
+        out, _ = self.run_sluice("explain", plan, "--precision")
+        rows = {row["name"]: row for row in out["parameters"]}
+        self.assertEqual(rows["blocks.0.up.weight"]["moments"], "i8")
+        # 4 bytes and two codes each, and a scale of each moment for 256 of them.
+        self.assertEqual(rows["blocks.0.up.weight"]["bytes"], 512 * 128 * 6 + 2 * 4 * 256)
+        for name, why in (("tokens.weight", "an embedding"), ("blocks.0.up.bias", "a vector")):
+            self.assertEqual(rows[name]["moments"], "f32")
+            self.assertIn(why, rows[name]["why"])
 
     def refused(self, precision, *words, extra=""):
         errors = self.compile(self.model, LOSS + ADAMW + f"precision: {{{precision}}}\n" + extra, "bad", code=1)[1]

@@ -299,6 +299,11 @@ TEST_F(SpecReaderTest, PrecisionOfProductsAndState) {
   EXPECT_EQ(result.spec->precision.master, "fp32");
   EXPECT_EQ(result.spec->lossScale.kind, "dynamic");
   EXPECT_EQ(read("seed: 1\n").spec->precision.master, "");
+  result = read("training_params: {precision: amp_bf16}\n");
+  EXPECT_EQ(result.spec->precision.master, "split");
+  PrecisionSpec bare; // as a program fills it
+  bare.compute = "amp_fp16";
+  EXPECT_EQ(bare.masterForm(), "fp32");
 
   expectError("precision: {compute: fp64}\n", "amp_bf16");
   expectError("precision: {compute: amp_fp16, master: none}\n", "expected fp32");
