@@ -1,0 +1,83 @@
+#pragma once
+// Runs one function on every rank of a group, each on a thread of its own, and the sums
+// to expect: a plain binomial tree, written as the rule in docs/numerics.md.
+
+#include "runtime/comm/LocalGroup.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace sluice::test {
+
+using RankBody = std::function<void(Communicator &)>;
+
+inline std::vector<std::unique_ptr<Communicator>>
+joinAll(int ranks, const CommOptions &options = {}) {
+  auto group = LocalGroup::create(ranks, options);
+  std::vector<std::unique_ptr<Communicator>> ends;
+  for (int r = 0; r < ranks; ++r)
+    ends.push_back(std::move(*(*group)->join(r)));
+  return ends;
+}
+
+/// All ends stay until every body has returned.
+inline void onEach(std::vector<std::unique_ptr<Communicator>> &ends,
+                   const RankBody &body) {
+  std::vector<std::thread> threads;
+  for (auto &end : ends)
+    threads.emplace_back([&body, &end] { body(*end); });
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+inline void onRanks(int ranks, const RankBody &body) {
+  auto ends = joinAll(ranks);
+  onEach(ends, body);
+}
+
+/// Values whose sums round differently in every order.
+template <class T> std::vector<T> valuesOf(int rank, size_t count) {
+  std::mt19937_64 random(static_cast<uint64_t>(rank) * 7919 + count);
+  std::vector<T> values(count);
+  for (T &value : values) {
+    if constexpr (std::is_integral_v<T>)
+      value = static_cast<T>(random());
+    else
+      value = static_cast<T>(std::normal_distribution<double>(0, 1)(random) *
+                             std::exp2(static_cast<int>(random() % 40) - 20));
+  }
+  return values;
+}
+
+/// Rounds s = 0, 1, ...: rank r, a multiple of 2^(s+1), adds the sum of r + 2^s.
+template <class T>
+std::vector<T> treeSum(const std::function<std::vector<T>(int)> &of, int ranks) {
+  std::vector<std::vector<T>> sums;
+  for (int r = 0; r < ranks; ++r)
+    sums.push_back(of(r));
+  for (int step = 1; step < ranks; step *= 2)
+    for (int r = 0; r + step < ranks; r += 2 * step)
+      for (size_t i = 0; i < sums[r].size(); ++i)
+        sums[r][i] = static_cast<T>(sums[r][i] + sums[r + step][i]);
+  return sums[0];
+}
+
+/// A message cut into parts at these fractions of its elements.
+template <class T> std::vector<Part> cut(std::vector<T> &values, size_t parts) {
+  std::vector<Part> list;
+  size_t at = 0;
+  for (size_t p = 0; p < parts; ++p) {
+    // Growing pieces, the first ones empty.
+    size_t end = p + 1 == parts ? values.size() : values.size() * p * p / (parts * parts);
+    list.push_back({values.data() + at, (end - at) * sizeof(T)});
+    at = end;
+  }
+  return list;
+}
+
+} // namespace sluice::test
