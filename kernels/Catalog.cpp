@@ -15,15 +15,16 @@ namespace {
 
 struct Entry {
   std::string_view name;
-  KernelFn v3, v4, amx;
+  KernelFn byLevel[4]; ///< indexed by FeatureLevel
   int64_t params;
   extent::Describe describe;
   int64_t added = 0; ///< of the parameters, those that the first plans do not have
 };
 
-#define SLUICE_TILED(function) v3::function, v4::function, amx::function
-#define SLUICE_LEVELS(function) v3::function, v4::function, v4::function
-#define SLUICE_ALL(function) v3::function, v3::function, v3::function
+#define SLUICE_PAIRED(function)                                                          \
+  {v3::function, v4::function, dots::function, amx::function}
+#define SLUICE_LEVELS(function) {v3::function, v4::function, v4::function, v4::function}
+#define SLUICE_ALL(function) {v3::function, v3::function, v3::function, v3::function}
 
 // Sorted by name. To add a kernel: a struct of parameters, a description, a line here.
 constexpr Entry kEntries[] = {
@@ -44,7 +45,7 @@ constexpr Entry kEntries[] = {
     {"conv_pack_w_grad_f32", SLUICE_LEVELS(convPackWeightsForGrad),
      paramCount<ConvPackParams>, extent::describeConvPackForGrad, 1},
     {"conv_weight_grad_f32", SLUICE_LEVELS(convWeightGrad),
-     paramCount<ConvWeightGradParams>, extent::describeConvWeightGrad, 2},
+     paramCount<ConvWeightGradParams>, extent::describeConvWeightGrad, 3},
     {"copy_strided", SLUICE_ALL(copyStrided), paramCount<CopyParams>,
      extent::describeCopy},
     {"ctc_loss_f32", SLUICE_ALL(ctcLoss), paramCount<CtcParams>, extent::describeCtcLoss},
@@ -63,12 +64,12 @@ constexpr Entry kEntries[] = {
     {"gather", SLUICE_ALL(gather), paramCount<GatherParams>, extent::describeGather},
     {"gather_elements", SLUICE_ALL(gatherElements), paramCount<GatherElementsParams>,
      extent::describeGatherElements},
-    {"gemm_f32", SLUICE_TILED(gemm), paramCount<GemmParams>, extent::describeGemm, 3},
-    {"gemm_pack_b_f32", SLUICE_TILED(gemmPackB), paramCount<GemmPackBParams>,
+    {"gemm_f32", SLUICE_PAIRED(gemm), paramCount<GemmParams>, extent::describeGemm, 4},
+    {"gemm_pack_b_f32", SLUICE_PAIRED(gemmPackB), paramCount<GemmPackBParams>,
      extent::describeGemmPackB, 2},
-    {"gemm_packed_f32", SLUICE_TILED(gemmPacked), paramCount<GemmParams>,
-     extent::describeGemmPacked, 3},
-    {"gemm_splitk_f32", SLUICE_TILED(gemmSplitK), paramCount<GemmSplitKParams>,
+    {"gemm_packed_f32", SLUICE_PAIRED(gemmPacked), paramCount<GemmParams>,
+     extent::describeGemmPacked, 4},
+    {"gemm_splitk_f32", SLUICE_PAIRED(gemmSplitK), paramCount<GemmSplitKParams>,
      extent::describeGemmSplitK, 2},
     {"max_pool_f32", SLUICE_ALL(maxPool), paramCount<PoolParams>, extent::describeMaxPool,
      3},
@@ -124,9 +125,7 @@ const Entry *find(std::string_view name) {
 
 KernelFn findBuiltinKernel(std::string_view name, FeatureLevel level) {
   const Entry *e = find(name);
-  if (!e)
-    return nullptr;
-  return level == FeatureLevel::V3 ? e->v3 : level == FeatureLevel::V4 ? e->v4 : e->amx;
+  return e ? e->byLevel[static_cast<size_t>(level)] : nullptr;
 }
 
 std::span<const std::string_view> builtinKernelNames() { return kNames; }

@@ -12,9 +12,10 @@
 
 namespace sluice {
 
-/// x86-64-v3 (AVX2, FMA) and x86-64-v4 (AVX-512 F, BW, DQ, VL) give the same bits. Amx is
-/// v4 with products of bf16 on the matrix unit, which have bits of their own.
-enum class FeatureLevel { V3, V4, Amx };
+/// x86-64-v3 (AVX2, FMA), x86-64-v4 (AVX-512 F, BW, DQ, VL) and Dots give the same bits.
+/// Dots is v4 with products of bf16 by dot products of pairs (AVX512_BF16). Amx is v4
+/// with products of bf16 on the matrix unit, which have bits of their own.
+enum class FeatureLevel { V3, V4, Dots, Amx };
 
 /// The kernel called `name`, or null.
 KernelFn findBuiltinKernel(std::string_view name, FeatureLevel level);
@@ -35,7 +36,7 @@ struct OperandExtent {
 
 /// As many parameters as later versions added to any kernel. Plans made before have none
 /// of them: a launch needs that many zeros behind its own.
-constexpr size_t kAddedParams = 3;
+constexpr size_t kAddedParams = 4;
 
 /// Checks the parameters of a launch by themselves and derives from them what it touches,
 /// operand by operand in the order the kernel documents. Otherwise says why the launch is

@@ -32,7 +32,7 @@ std::vector<std::string> missingForTiles() {
   return missing;
 }
 
-template <typename P> static bool multipliesBf16(const int64_t *params, size_t nparams) {
+template <typename P> static bool readsPairs(const int64_t *params, size_t nparams) {
   if (static_cast<int64_t>(nparams) != paramCount<P>)
     return false;
   P p;
@@ -40,10 +40,10 @@ template <typename P> static bool multipliesBf16(const int64_t *params, size_t n
   return usesPairs(p.aType, p.bType);
 }
 
-bool multipliesOnTiles(std::string_view kernel, const int64_t *params, size_t nparams) {
+bool multipliesBf16(std::string_view kernel, const int64_t *params, size_t nparams) {
   if (kernel == "gemm_f32" || kernel == "gemm_packed_f32")
-    return multipliesBf16<GemmParams>(params, nparams);
-  return kernel == "gemm_splitk_f32" && multipliesBf16<GemmSplitKParams>(params, nparams);
+    return readsPairs<GemmParams>(params, nparams);
+  return kernel == "gemm_splitk_f32" && readsPairs<GemmSplitKParams>(params, nparams);
 }
 
 } // namespace sluice

@@ -1,5 +1,6 @@
 #pragma once
-// The matrix unit of the processor, AMX: whether it may be used, and by what.
+// Instructions for products of bf16: whether the matrix unit, AMX, may be used, and which
+// launches gain from them.
 
 #include <cstdint>
 #include <string>
@@ -13,8 +14,8 @@ namespace sluice {
 /// (larger signal frames are the price; asking again changes nothing).
 std::vector<std::string> missingForTiles();
 
-/// Whether a launch of a builtin kernel multiplies bf16 by bf16, so that level `amx`
-/// computes it on tiles.
-bool multipliesOnTiles(std::string_view kernel, const int64_t *params, size_t nparams);
+/// Whether a launch of a builtin kernel multiplies bf16 by bf16, so that levels `amx` and
+/// `avx512-bf16` have code of their own for it.
+bool multipliesBf16(std::string_view kernel, const int64_t *params, size_t nparams);
 
 } // namespace sluice

@@ -17,11 +17,13 @@ static Status readOptions(const sluice_session_options &given, SessionOptions &o
     options.level = FeatureLevel::V3;
   else if (given.level == SLUICE_LEVEL_V4)
     options.level = FeatureLevel::V4;
+  else if (given.level == SLUICE_LEVEL_AVX512_BF16)
+    options.level = FeatureLevel::Dots;
   else if (given.level == SLUICE_LEVEL_AMX)
     options.level = FeatureLevel::Amx;
   else if (given.level != SLUICE_LEVEL_BEST)
     return Status::usage("option 'level' is " + std::to_string(given.level) +
-                         ", expected 0, 3, 4 or 5");
+                         ", expected 0, 3, 4, 5 or 6");
   options.weightsPath = given.weights ? given.weights : "";
   options.state = {given.state_memory, given.state_bytes};
   options.step = {given.step_memory, given.step_bytes};

@@ -5,7 +5,9 @@
 namespace sluice {
 
 std::string_view levelName(FeatureLevel level) {
-  return level == FeatureLevel::Amx ? "amx" : codeLevelName(level);
+  return level == FeatureLevel::Amx    ? "amx"
+         : level == FeatureLevel::Dots ? "avx512-bf16"
+                                       : codeLevelName(level);
 }
 
 std::string_view codeLevelName(FeatureLevel level) {
@@ -13,7 +15,8 @@ std::string_view codeLevelName(FeatureLevel level) {
 }
 
 std::optional<FeatureLevel> levelByName(std::string_view name) {
-  for (FeatureLevel level : {FeatureLevel::V3, FeatureLevel::V4, FeatureLevel::Amx})
+  for (FeatureLevel level :
+       {FeatureLevel::V3, FeatureLevel::V4, FeatureLevel::Dots, FeatureLevel::Amx})
     if (levelName(level) == name)
       return level;
   return std::nullopt;
@@ -43,6 +46,8 @@ std::vector<std::string> missingFeatures(FeatureLevel level) {
     SLUICE_NEED("avx512dq");
     SLUICE_NEED("avx512vl");
   }
+  if (level == FeatureLevel::Dots)
+    SLUICE_NEED("avx512bf16");
   if (level == FeatureLevel::Amx)
     for (std::string &feature : missingForTiles())
       missing.push_back(std::move(feature));

@@ -10,9 +10,9 @@
 
 namespace sluice {
 
-/// "x86-64-v3", "x86-64-v4" or "amx".
+/// "x86-64-v3", "x86-64-v4", "avx512-bf16" or "amx".
 std::string_view levelName(FeatureLevel level);
-/// Of the level that a plan's generated code has: amx runs that of v4.
+/// Of the level that a plan's generated code has: the last two run that of v4.
 std::string_view codeLevelName(FeatureLevel level);
 std::optional<FeatureLevel> levelByName(std::string_view name);
 

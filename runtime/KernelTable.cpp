@@ -14,7 +14,7 @@ static const fbs::CodeImage *imageFor(const Plan &plan, FeatureLevel level) {
   return nullptr;
 }
 
-bool multipliesOnTiles(const Plan &plan) {
+bool multipliesBf16(const Plan &plan) {
   for (uint32_t p = 0; p < sizeOf(plan.raw().programs()); ++p) {
     const fbs::Program *program = plan.raw().programs()->Get(p);
     for (uint32_t l = 0; l < sizeOf(program->launches()); ++l) {
@@ -24,7 +24,7 @@ bool multipliesOnTiles(const Plan &plan) {
         const fbs::Kernel *kernel = plan.raw().kernels()->Get(stage->kernel());
         const int64_t *params = stage->params() ? stage->params()->data() : nullptr;
         if (!kernel->generated() &&
-            multipliesOnTiles(viewOf(kernel->name()), params, sizeOf(stage->params())))
+            multipliesBf16(viewOf(kernel->name()), params, sizeOf(stage->params())))
           return true;
       }
     }
@@ -50,11 +50,11 @@ Result<FeatureLevel> chooseLevel(const Plan &plan, std::optional<FeatureLevel> f
                                    std::string(codeLevelName(*forced)));
     return *forced;
   }
-  if (multipliesOnTiles(plan) && canRun(FeatureLevel::Amx) &&
-      (!hasImages || imageFor(plan, FeatureLevel::Amx)))
-    return FeatureLevel::Amx;
-  for (FeatureLevel level : {FeatureLevel::V4, FeatureLevel::V3})
-    if (canRun(level) && (!hasImages || imageFor(plan, level)))
+  bool multiplies = multipliesBf16(plan);
+  for (FeatureLevel level :
+       {FeatureLevel::Amx, FeatureLevel::Dots, FeatureLevel::V4, FeatureLevel::V3})
+    if ((multiplies || level <= FeatureLevel::V4) && canRun(level) &&
+        (!hasImages || imageFor(plan, level)))
       return level;
   if (!canRun(FeatureLevel::V3))
     return explainMissing(FeatureLevel::V3);

@@ -21,8 +21,8 @@ struct KernelTable {
   std::shared_ptr<const CodeImage> code; // keeps the generated ones mapped
 };
 
-/// Whether the plan has products of bf16, which level `amx` computes on the matrix unit.
-bool multipliesOnTiles(const Plan &plan);
+/// Whether the plan has products of bf16, for which levels `amx` and `avx512-bf16` have code.
+bool multipliesBf16(const Plan &plan);
 
 /// The best level this machine and the plan's code have in common, or the one asked for.
 /// `amx` is the best for plans that have products of bf16, and not chosen for others.

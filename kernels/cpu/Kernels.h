@@ -8,15 +8,15 @@
   void name(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,     \
             int64_t worker)
 
-/// Those that multiply on tiles where both operands are bf16.
-#define SLUICE_TILE_KERNELS                                                              \
+/// Those with code of their own where both operands are bf16.
+#define SLUICE_PAIR_KERNELS                                                              \
   SLUICE_KERNEL(gemm);                                                                   \
   SLUICE_KERNEL(gemmPacked);                                                             \
   SLUICE_KERNEL(gemmPackB);                                                              \
   SLUICE_KERNEL(gemmSplitK)
 
 #define SLUICE_LEVEL_KERNELS                                                             \
-  SLUICE_TILE_KERNELS;                                                                   \
+  SLUICE_PAIR_KERNELS;                                                                   \
   SLUICE_KERNEL(sumSlices);                                                              \
   SLUICE_KERNEL(convForward);                                                            \
   SLUICE_KERNEL(convInputGrad);                                                          \
@@ -34,8 +34,11 @@ SLUICE_LEVEL_KERNELS;
 namespace sluice::v4 {
 SLUICE_LEVEL_KERNELS;
 }
+namespace sluice::dots {
+SLUICE_PAIR_KERNELS;
+}
 namespace sluice::amx {
-SLUICE_TILE_KERNELS;
+SLUICE_PAIR_KERNELS;
 }
 
 // Bound by memory: compiled once, for the lower level.

@@ -78,25 +78,27 @@ constexpr RegisterTile kRegisterTiles[] = SLUICE_TILES(registerTile);
 
 /// C of rows <= 12 and all 32 columns.
 SLUICE_INLINE void fullTile(int64_t rows, int64_t k, const float *a, const float *b,
-                            int64_t bStride, float *c, int64_t cRow, bool accumulate) {
+                            int64_t bStride, float *c, int64_t cRow, bool accumulate,
+                            const RegisterTile *tiles = kRegisterTiles) {
   for (int64_t r = 0; r < rows; r += kRegisterRows)
     for (int64_t j = 0; j < kTileCols; j += kRegisterCols)
-      kRegisterTiles[least(rows - r, kRegisterRows)](k, a + r, b + j, bStride,
-                                                     c + r * cRow + j, cRow, accumulate);
+      tiles[least(rows - r, kRegisterRows)](k, a + r, b + j, bStride, c + r * cRow + j,
+                                            cRow, accumulate);
 }
 
 /// Any rows <= 12, cols <= 32 and column stride of C. B must be readable over the whole
 /// panel.
 static inline void tile(int64_t rows, int64_t cols, int64_t k, const float *a,
                         const float *b, int64_t bStride, float *c, int64_t cRow,
-                        int64_t cCol, bool accumulate) {
+                        int64_t cCol, bool accumulate,
+                        const RegisterTile *tiles = kRegisterTiles) {
   if (cols == kTileCols && cCol == 1)
-    return fullTile(rows, k, a, b, bStride, c, cRow, accumulate);
+    return fullTile(rows, k, a, b, bStride, c, cRow, accumulate, tiles);
   alignas(64) float block[kTileRows * kTileCols];
   for (int64_t r = 0; r < rows; r += kRegisterRows)
     for (int64_t j = 0; j < cols; j += kRegisterCols)
-      kRegisterTiles[least(rows - r, kRegisterRows)](
-          k, a + r, b + j, bStride, block + r * kTileCols + j, kTileCols, false);
+      tiles[least(rows - r, kRegisterRows)](k, a + r, b + j, bStride,
+                                            block + r * kTileCols + j, kTileCols, false);
   for (int64_t i = 0; i < rows; ++i) {
     const float *from = block + i * kTileCols;
     float *to = c + i * cRow;

@@ -162,7 +162,7 @@ TEST(GemmTiles, PlannedProductsAreRight) {
                  packParams(plan.gemm),
                  plan.gemmUnits,
                  {stored(o.a, p.aType), b, o.c, {}}};
-    EXPECT_TRUE(multipliesOnTiles(c.name, c.params.data(), c.params.size()));
+    EXPECT_TRUE(multipliesBf16(c.name, c.params.data(), c.params.size()));
     EXPECT_EQ(runOnTiles(c)[2], expectedOf(p, o));
   }
   EXPECT_GT(packed, 0);
@@ -181,7 +181,7 @@ TEST(GemmTiles, SlicesOfALongK) {
                 stored(o.b, format::kBf16),
                 poisoned(plan.partialBytes),
                 {}}};
-  EXPECT_TRUE(multipliesOnTiles(c.name, c.params.data(), c.params.size()));
+  EXPECT_TRUE(multipliesBf16(c.name, c.params.data(), c.params.size()));
   auto partial = fromBytes<float>(runOnTiles(c)[2]);
   for (int64_t slice = 0; slice < plan.split.slices; ++slice) {
     GemmParams part = shape;
@@ -206,7 +206,7 @@ TEST(GemmTiles, OtherFormatsAreThoseOfTheLevelBelow) {
                  packParams(p),
                  gemmUnits(p),
                  {stored(o.a, a), stored(o.b, b), o.c, {}}};
-    EXPECT_FALSE(multipliesOnTiles(c.name, c.params.data(), c.params.size()));
+    EXPECT_FALSE(multipliesBf16(c.name, c.params.data(), c.params.size()));
     EXPECT_EQ(runOnTiles(c)[2], runEverywhere(c)[2]);
     GemmPackBParams pack{p.n, p.k, 1, 1, 0, 0, p.bRow, p.bCol, b, a};
     KernelCase packing{"gemm_pack_b_f32",

@@ -126,14 +126,17 @@ bool hasLevel(FeatureLevel level) {
   if (level == FeatureLevel::V3)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
            __builtin_cpu_supports("f16c");
+  if (level == FeatureLevel::Dots)
+    return __builtin_cpu_supports("avx512bf16") && hasLevel(FeatureLevel::V4);
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
 std::vector<Bytes> runEverywhere(const KernelCase &c) {
   std::vector<KernelFn> kernels;
-  for (FeatureLevel level : {FeatureLevel::V3, FeatureLevel::V4})
-    if (hasLevel(level))
+  bool packs = c.name == "gemm_pack_b_f32" || c.name == "gemm_packed_f32";
+  for (FeatureLevel level : {FeatureLevel::V3, FeatureLevel::V4, FeatureLevel::Dots})
+    if (hasLevel(level) && !(packs && level == FeatureLevel::Dots))
       kernels.push_back(findBuiltinKernel(c.name, level));
   return runOn(kernels, c);
 }

@@ -46,9 +46,9 @@ struct KernelCase {
 
 bool hasLevel(FeatureLevel level);
 
-/// Runs the case on all levels and splits, and expects the same bits, intact red zones
-/// and a launch that is accepted for the exact sizes and refused for a byte less. Returns
-/// the operands afterwards.
+/// Runs the case on all levels (those of one packed B: it is the level's own otherwise)
+/// and splits, and expects the same bits, intact red zones and a launch that is accepted
+/// for the exact sizes and refused for a byte less. Returns the operands afterwards.
 std::vector<Bytes> runEverywhere(const KernelCase &c);
 
 /// The same with given implementations of the kernel.

@@ -11,7 +11,7 @@
 #include <optional>
 
 namespace sluice::emulated {
-SLUICE_TILE_KERNELS;
+SLUICE_PAIR_KERNELS;
 }
 
 namespace sluice::test {

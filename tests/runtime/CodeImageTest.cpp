@@ -102,11 +102,14 @@ TEST(CodeImage, OfAnUnknownLevelCannotRunHere) {
 TEST(CpuLevel, NamesAreTheOnesOfPlans) {
   EXPECT_EQ(levelByName("x86-64-v4"), FeatureLevel::V4);
   EXPECT_EQ(levelByName("amx"), FeatureLevel::Amx);
+  EXPECT_EQ(levelByName("avx512-bf16"), FeatureLevel::Dots);
   EXPECT_EQ(codeLevelName(FeatureLevel::Amx), "x86-64-v4");
+  EXPECT_EQ(codeLevelName(FeatureLevel::Dots), "x86-64-v4");
   EXPECT_EQ(levelByName("x86-64-v5"), std::nullopt);
   // Each level includes those before.
-  if (canRun(FeatureLevel::Amx))
-    EXPECT_TRUE(canRun(FeatureLevel::V4));
+  for (FeatureLevel level : {FeatureLevel::Dots, FeatureLevel::Amx})
+    if (canRun(level))
+      EXPECT_TRUE(canRun(FeatureLevel::V4));
   if (canRun(FeatureLevel::V4))
     EXPECT_TRUE(canRun(FeatureLevel::V3));
 }

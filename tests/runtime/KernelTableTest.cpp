@@ -34,17 +34,19 @@ TEST(KernelTable, NamesTheKernelThatIsMissing) {
   EXPECT_NE(session.status().message.find("'no_such_kernel'"), std::string::npos);
 }
 
-TEST(KernelTable, TilesAreForProductsOfBf16) {
+TEST(KernelTable, LevelsForProductsOfBf16AreForPlansThatHaveThem) {
   PlanPtr wide = productPlan(format::kF32).read(),
           narrow = productPlan(format::kBf16).read();
-  EXPECT_FALSE(multipliesOnTiles(*wide));
-  EXPECT_TRUE(multipliesOnTiles(*narrow));
+  EXPECT_FALSE(multipliesBf16(*wide));
+  EXPECT_TRUE(multipliesBf16(*narrow));
   auto level = chooseLevel(*wide);
   ASSERT_TRUE(level.ok()) << level.status().message;
-  EXPECT_NE(*level, FeatureLevel::Amx);
+  EXPECT_LE(*level, FeatureLevel::V4);
   level = chooseLevel(*narrow);
   ASSERT_TRUE(level.ok()) << level.status().message;
   EXPECT_EQ(*level == FeatureLevel::Amx, canRun(FeatureLevel::Amx));
+  EXPECT_EQ(*level >= FeatureLevel::Dots,
+            canRun(FeatureLevel::Amx) || canRun(FeatureLevel::Dots));
   EXPECT_TRUE(bindKernels(*narrow, *level).ok());
 }
 

@@ -7,14 +7,19 @@
 namespace sluice::cli {
 namespace {
 
-/// Where the plan's products of bf16 run: their bits depend on it.
+/// Where the plan's products of bf16 run: on the matrix unit their bits are others.
 std::string productsText(FeatureLevel level) {
   if (level == FeatureLevel::Amx)
     return "on the matrix unit (level amx)";
-  std::string lacking;
-  for (const std::string &feature : missingFeatures(FeatureLevel::Amx))
-    lacking += (lacking.empty() ? "" : ", ") + feature;
-  return "in f32, for level amx this machine lacks " + lacking;
+  auto lacking = [](FeatureLevel better) {
+    std::string list;
+    for (const std::string &feature : missingFeatures(better))
+      list += (list.empty() ? "" : ", ") + feature;
+    return "for level " + std::string(levelName(better)) + " this machine lacks " + list;
+  };
+  if (level == FeatureLevel::Dots)
+    return "by dot products of pairs (level avx512-bf16), " + lacking(FeatureLevel::Amx);
+  return "in f32, " + lacking(FeatureLevel::Dots) + ", " + lacking(FeatureLevel::Amx);
 }
 
 int runCheck(const std::string &path, Console &console) {
@@ -53,7 +58,7 @@ int runCheck(const std::string &path, Console &console) {
                sizeText((*plan)->memory().stateBytes) + ", step " +
                sizeText((*plan)->memory().stepBytes) + ", " +
                std::to_string((*plan)->threads()) + " threads");
-  if (multipliesOnTiles(**plan)) {
+  if (multipliesBf16(**plan)) {
     std::string products = productsText(*level);
     console.result["bf16_products"] = products;
     console.line("products of bf16: " + products);

@@ -28,9 +28,9 @@ void addRunOptions(CLI::App *app, RunOptions &options, const char *checkpointHel
   app->add_option("--threads", options.threads,
                   "workers; at most, and by default, as planned");
   app->add_option("--level", options.level,
-                  "x86-64-v3, x86-64-v4 or amx (products of bf16 on the matrix unit); by "
-                  "default the best there is")
-      ->check(CLI::IsMember({"x86-64-v3", "x86-64-v4", "amx"}));
+                  "x86-64-v3, x86-64-v4, avx512-bf16 (products of bf16 by dot products) "
+                  "or amx (on the matrix unit); by default the best there is")
+      ->check(CLI::IsMember({"x86-64-v3", "x86-64-v4", "avx512-bf16", "amx"}));
   app->add_flag("--no-shuffle", options.noShuffle, "read the data in order of the file");
 }
 

@@ -83,16 +83,18 @@ typedef enum sluice_dtype {
   SLUICE_I1
 } sluice_dtype;
 
-/* The best there is: AMX where a plan multiplies bf16 and the processor can, else v4, v3.
-   v3 (AVX2) and v4 (AVX-512) give the same bits; AMX is v4 with bf16 products on the
-   matrix unit, which flushes denormals and rounds in another order. AMX needs the
-   operating system's permission, which is asked for when a session or a check needs it.
+/* The best there is: AMX, then AVX512_BF16, where a plan multiplies bf16 and the processor
+   can, else v4, v3. v3 (AVX2), v4 (AVX-512) and AVX512_BF16 (v4 with dot products of bf16)
+   give the same bits; AMX is v4 with bf16 products on the matrix unit, which rounds in
+   another order. AMX needs the operating system's permission, which is asked for when a
+   session or a check needs it.
  */
 typedef enum sluice_level {
   SLUICE_LEVEL_BEST = 0,
   SLUICE_LEVEL_V3 = 3,
   SLUICE_LEVEL_V4 = 4,
-  SLUICE_LEVEL_AMX = 5
+  SLUICE_LEVEL_AMX = 5,
+  SLUICE_LEVEL_AVX512_BF16 = 6
 } sluice_level;
 
 typedef struct sluice_plan sluice_plan;

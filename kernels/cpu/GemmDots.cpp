@@ -1,0 +1,115 @@
+// Products of bf16 by bf16 with the processor's dot products of pairs (avx512_bf16),
+// twice as many multiplications an instruction. The same bits as the level below:
+// products of bf16 are exact in f32, vdpbf16ps adds the upper halves' product to the sum,
+// rounds, then the lower halves' (Intel's and AMD's manuals), and takes denormals as
+// zeros, as the level below does for these operands. Products of other formats are those
+// below.
+
+#include "kernels/cpu/GemmBlocks.h"
+#include "kernels/cpu/Kernels.h"
+#include "kernels/cpu/PackDots.h"
+
+namespace sluice::SLUICE_LEVEL {
+namespace {
+
+SLUICE_INLINE Vec dot(Vec a, Vec b, Vec c) {
+  return _mm512_dpbf16_ps(c, reinterpret_cast<__m512bh>(a),
+                          reinterpret_cast<__m512bh>(b));
+}
+
+/// C[Rows][32] = or += sum over k steps, panels of words.
+template <int Rows>
+void dotTile(int64_t k, const float *a, const float *b, int64_t, float *c, int64_t cRow,
+             bool accumulate) {
+  Vec acc[Rows][2];
+#pragma GCC unroll 16
+  for (int i = 0; i < Rows; ++i)
+    acc[i][0] = acc[i][1] = zero();
+#pragma GCC unroll 16
+  for (int i = 0; i < Rows; ++i)
+    __builtin_prefetch(c + i * cRow, 1);
+#pragma GCC unroll 2
+  for (int64_t s = 0; s < k / 2; ++s, a += kTileRows, b += kTileCols) {
+    Vec b0 = load(b), b1 = load(b + kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
+      Vec x = splat(a[i]);
+      acc[i][0] = dot(x, b0, acc[i][0]);
+      acc[i][1] = dot(x, b1, acc[i][1]);
+    }
+  }
+  if (k % 2) {
+    Vec b0 = load(b), b1 = load(b + kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
+      Vec x = splat(a[i]);
+      acc[i][0] = fma(x, b0, acc[i][0]);
+      acc[i][1] = fma(x, b1, acc[i][1]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < Rows; ++i, c += cRow) {
+    if (accumulate) {
+      acc[i][0] = add(load(c), acc[i][0]);
+      acc[i][1] = add(load(c + kLanes), acc[i][1]);
+    }
+    store(c, acc[i][0]);
+    store(c + kLanes, acc[i][1]);
+  }
+}
+
+constexpr RegisterTile kDotTiles[] = SLUICE_TILES(dotTile);
+
+struct Pairs {
+  static int64_t steps(int64_t k) { return pairsOf(k); }
+  static void packA(Operand a, int64_t row, int64_t col, int64_t rows, int64_t k,
+                    float *to) {
+    const uint16_t *from = a.as<Bf16>();
+    for (int64_t i = 0; i < rows; i += kTileRows, to += pairsOf(k) * kTileRows)
+      packDots<kTileRows>(from + i * row, row, col, least(kTileRows, rows - i), k, to);
+  }
+  static void packB(Operand b, int64_t row, int64_t col, int64_t cols, int64_t k,
+                    float *to) {
+    packDots<kTileCols>(b.as<Bf16>(), row, col, cols, k, to);
+  }
+  static constexpr const RegisterTile *kTiles = kDotTiles;
+};
+
+} // namespace
+
+void gemm(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
+          int64_t worker) {
+  auto p = readParams<GemmParams>(params);
+  if (!usesPairs(p.aType, p.bType))
+    return SLUICE_BELOW::gemm(buffers, params, begin, end, worker);
+  FlushDenormals guard(true);
+  multiply<Pairs>(p, false, buffers, begin, end);
+}
+
+void gemmPacked(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
+                int64_t worker) {
+  auto p = readParams<GemmParams>(params);
+  if (!usesPairs(p.aType, p.bType))
+    return SLUICE_BELOW::gemmPacked(buffers, params, begin, end, worker);
+  FlushDenormals guard(true);
+  multiply<Pairs>(p, true, buffers, begin, end);
+}
+
+void gemmPackB(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
+               int64_t worker) {
+  auto p = readParams<GemmPackBParams>(params);
+  if (!usesPairs(p.aType, p.bType))
+    return SLUICE_BELOW::gemmPackB(buffers, params, begin, end, worker);
+  packPanels<Pairs>(p, buffers, begin, end);
+}
+
+void gemmSplitK(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
+                int64_t worker) {
+  auto p = readParams<GemmSplitKParams>(params);
+  if (!usesPairs(p.aType, p.bType))
+    return SLUICE_BELOW::gemmSplitK(buffers, params, begin, end, worker);
+  FlushDenormals guard(true);
+  multiplySlices<Pairs>(p, buffers, begin, end);
+}
+
+} // namespace sluice::SLUICE_LEVEL

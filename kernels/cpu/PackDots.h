@@ -1,0 +1,100 @@
+#pragma once
+// Packing of bf16 operands for dot products of pairs: a word holds two steps of k, the
+// earlier one in its upper half, which vdpbf16ps adds first. A last step without a second
+// is the f32 that its upper half stands for.
+
+#include "kernels/cpu/Transpose.h"
+
+namespace sluice::SLUICE_LEVEL {
+
+/// Words of k steps.
+constexpr int64_t pairsOf(int64_t k) { return (k + 1) / 2; }
+
+SLUICE_INLINE uint32_t pairWord(uint16_t earlier, uint16_t later) {
+  return static_cast<uint32_t>(earlier) << 16 | later;
+}
+
+/// 8 rows of 8 pairs, `stride` elements apart, become 8 rows of 8 words, `width` apart.
+SLUICE_INLINE void transposeDots8x8(const uint16_t *from, int64_t stride, uint32_t *to,
+                                    int64_t width) {
+  // Little-endian memory has the earlier step in the lower half.
+  const __m256i swap = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+  __m256i r[8], t[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) { // halves of rows i and i + 4
+    const uint16_t *low = from + i * stride, *high = from + (i + 4) * stride;
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h)
+      r[i + 4 * h] = _mm256_shuffle_epi8(
+          _mm256_inserti128_si256(_mm256_castsi128_si256(load16Bytes(low + 8 * h)),
+                                  load16Bytes(high + 8 * h), 1),
+          swap);
+  }
+#pragma GCC unroll 2
+  for (int h = 0; h < 8; h += 4) {
+    t[0] = _mm256_unpacklo_epi32(r[h], r[h + 1]);
+    t[1] = _mm256_unpackhi_epi32(r[h], r[h + 1]);
+    t[2] = _mm256_unpacklo_epi32(r[h + 2], r[h + 3]);
+    t[3] = _mm256_unpackhi_epi32(r[h + 2], r[h + 3]);
+    const __m256i rows[4] = {
+        _mm256_unpacklo_epi64(t[0], t[2]), _mm256_unpackhi_epi64(t[0], t[2]),
+        _mm256_unpacklo_epi64(t[1], t[3]), _mm256_unpackhi_epi64(t[1], t[3])};
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i)
+      _mm256_storeu_si256(reinterpret_cast<__m256i *>(to + (h + i) * width), rows[i]);
+  }
+}
+
+/// `count` elements of two steps side by side.
+SLUICE_INLINE void interleaveDots(const uint16_t *earlier, const uint16_t *later,
+                                  int64_t count, uint32_t *to) {
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    auto widened = [&](const uint16_t *p) {
+      return _mm512_cvtepu16_epi32(
+          _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p + i)));
+    };
+    _mm512_storeu_si512(
+        to + i, _mm512_or_si512(_mm512_slli_epi32(widened(earlier), 16), widened(later)));
+  }
+  for (; i < count; ++i)
+    to[i] = pairWord(earlier[i], later[i]);
+}
+
+/// One panel of `rows` <= Width rows and `k` steps: to[pair * Width + i] of elements
+/// from[i * row + step * col]. What is beyond `rows` becomes 0.
+template <int Width>
+static void packDots(const uint16_t *from, int64_t row, int64_t col, int64_t rows,
+                     int64_t k, float *panel) {
+  auto *to = reinterpret_cast<uint32_t *>(panel);
+  int64_t whole = k / 2, i = 0;
+  if (rows < Width)
+    std::memset(to, 0, pairsOf(k) * Width * sizeof *to);
+  if (row == 1) {
+    for (int64_t s = 0; s < whole; ++s)
+      interleaveDots(from + 2 * s * col, from + (2 * s + 1) * col, rows, to + s * Width);
+    i = rows;
+  } else if (col == 1) {
+    for (; i + 8 <= rows; i += 8) {
+      int64_t s = 0;
+      for (; s + 8 <= whole; s += 8)
+        transposeDots8x8(from + i * row + 2 * s, row, to + s * Width + i, Width);
+      for (; s < whole; ++s)
+        for (int64_t r = i; r < i + 8; ++r) {
+          const uint16_t *pair = from + r * row + 2 * s;
+          to[s * Width + r] = pairWord(pair[0], pair[1]);
+        }
+    }
+  }
+  for (; i < rows; ++i)
+    for (int64_t s = 0; s < whole; ++s) {
+      const uint16_t *pair = from + i * row + 2 * s * col;
+      to[s * Width + i] = pairWord(pair[0], pair[col]);
+    }
+  if (k % 2)
+    for (int64_t r = 0; r < rows; ++r)
+      to[whole * Width + r] = pairWord(from[r * row + (k - 1) * col], 0);
+}
+
+} // namespace sluice::SLUICE_LEVEL
