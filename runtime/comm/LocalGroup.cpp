@@ -85,6 +85,8 @@ void LocalGroup::leave(int rank) {
   std::lock_guard lock(mutex);
   ranks[rank].left = true;
   ++gone;
+  if (!error.ok())
+    return;
   // It is in no call, so whoever is has not met it.
   const CommCall *waiting = nullptr;
   for (const Rank &other : ranks) {

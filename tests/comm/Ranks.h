@@ -6,11 +6,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <random>
 #include <thread>
 #include <vector>
+
+#define EXPECT_OK(call)                                                                  \
+  do {                                                                                   \
+    ::sluice::Status expectOkStatus = call;                                              \
+    EXPECT_TRUE(expectOkStatus.ok()) << expectOkStatus.message;                          \
+  } while (false)
 
 namespace sluice::test {
 
@@ -67,12 +74,24 @@ std::vector<T> treeSum(const std::function<std::vector<T>(int)> &of, int ranks) 
   return sums[0];
 }
 
-/// A message cut into parts at these fractions of its elements.
+/// Shards of growing length behind an unused element; that of rank 1 is empty.
+inline std::vector<ElementRange> unevenShards(uint64_t count, int ranks) {
+  std::vector<ElementRange> shards;
+  uint64_t at = count > 0;
+  for (uint64_t r = 0; r < static_cast<uint64_t>(ranks); ++r) {
+    uint64_t end = r == 1 ? at : 1 + (count - (count > 0)) * (r + 1) / (ranks + 1);
+    end = std::max(at, std::min(end, count));
+    shards.push_back({at, end});
+    at = end;
+  }
+  return shards;
+}
+
+/// A message cut into growing parts, the first ones empty.
 template <class T> std::vector<Part> cut(std::vector<T> &values, size_t parts) {
   std::vector<Part> list;
   size_t at = 0;
   for (size_t p = 0; p < parts; ++p) {
-    // Growing pieces, the first ones empty.
     size_t end = p + 1 == parts ? values.size() : values.size() * p * p / (parts * parts);
     list.push_back({values.data() + at, (end - at) * sizeof(T)});
     at = end;
