@@ -1,6 +1,7 @@
 // Matrix products and convolutions on one thread, packing included, as the planner would
 // launch them. The roof is a loop of register FMAs measured in the same run; that of
-// products on tiles, where the processor has AMX, a loop of tile products of random data.
+// products of bf16 a loop of dot products of pairs (avx512_bf16) or of tile products
+// (AMX) where the processor has them, of random data.
 
 #include "kernels/Catalog.h"
 #include "kernels/MatrixUnit.h"
@@ -19,8 +20,11 @@ namespace {
 
 using namespace sluice;
 
-FeatureLevel bestLevel() {
-  return __builtin_cpu_supports("avx512f") ? FeatureLevel::V4 : FeatureLevel::V3;
+FeatureLevel bestLevel(int64_t type = format::kF32) {
+  if (!__builtin_cpu_supports("avx512f"))
+    return FeatureLevel::V3;
+  bool dots = type == format::kBf16 && __builtin_cpu_supports("avx512bf16");
+  return dots ? FeatureLevel::Dots : FeatureLevel::V4;
 }
 
 #define SLUICE_ROOF(attribute, Vector, set, fma, store, lanes)                           \
@@ -56,6 +60,23 @@ std::vector<float> random(int64_t n) {
   return v;
 }
 
+/// Values in [-1, 1] as bf16.
+std::vector<uint16_t> randomHalves(int64_t n) {
+  std::vector<uint16_t> halves;
+  for (float x : random(n))
+    halves.push_back(std::bit_cast<uint32_t>(x) >> 16);
+  return halves;
+}
+
+/// Bytes of values of a format; of f16 those bits are not values in [-1, 1], but finite.
+std::vector<uint8_t> randomOf(int64_t type, int64_t n) {
+  auto bytes = [](const auto &values) {
+    auto *data = reinterpret_cast<const uint8_t *>(values.data());
+    return std::vector<uint8_t>(data, data + values.size() * sizeof values[0]);
+  };
+  return type == format::kF32 ? bytes(random(n)) : bytes(randomHalves(n));
+}
+
 void report(benchmark::State &state, double flops) {
   state.counters["FLOP/s"] = benchmark::Counter(
       flops, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
@@ -71,6 +92,34 @@ void roof(benchmark::State &state) {
   report(state, rounds * 12.0 * 2 * (wide ? 16 : 8));
 }
 BENCHMARK(roof);
+
+__attribute__((target("avx512f,avx512bf16"))) void dotRoofLoop(int64_t rounds,
+                                                               float *out) {
+  __m512 sums[12];
+  auto x = reinterpret_cast<__m512bh>(_mm512_set1_ps(out[0]));
+  auto y = reinterpret_cast<__m512bh>(_mm512_set1_ps(out[1]));
+  for (auto &v : sums)
+    v = _mm512_set1_ps(out[2]);
+  for (int64_t i = 0; i < rounds; ++i)
+    for (auto &v : sums)
+      v = _mm512_dpbf16_ps(v, x, y);
+  for (auto &v : sums) {
+    _mm512_storeu_ps(out, v);
+    benchmark::ClobberMemory();
+  }
+}
+
+void dotRoof(benchmark::State &state) {
+  if (bestLevel(format::kBf16) != FeatureLevel::Dots)
+    return state.SkipWithError("this processor lacks avx512_bf16");
+  alignas(64) float out[16] = {1, 1e-9f, 0.5f};
+  benchmark::DoNotOptimize(out);
+  constexpr int64_t rounds = 100000;
+  for (auto _ : state)
+    dotRoofLoop(rounds, out);
+  report(state, rounds * 12.0 * 2 * 32);
+}
+BENCHMARK(dotRoof);
 
 void launchPlan(const GemmPlan &plan, void *a, void *b, void *c, void *packed,
                 void *partial, void *work, FeatureLevel level) {
@@ -106,13 +155,14 @@ void product(benchmark::State &state) {
   s.aBatch1 = s.m * s.k, s.bBatch1 = s.n * s.k, s.cBatch1 = s.m * s.n;
   s.aType = s.bType = s.cType = state.range(6);
   GemmPlan plan = planGemm(s, state.range(5));
-  auto a = random(s.batch1 * s.m * s.k), b = random(s.batch1 * s.n * s.k);
+  auto a = randomOf(s.aType, s.batch1 * s.m * s.k);
+  auto b = randomOf(s.aType, s.batch1 * s.n * s.k);
   auto c = random(s.batch1 * s.m * s.n);
   std::vector<char> packed(plan.packedBytes), partial(plan.partialBytes),
       work(plan.workerBytes);
   for (auto _ : state)
     launchPlan(plan, a.data(), b.data(), c.data(), packed.data(), partial.data(),
-               work.data(), bestLevel());
+               work.data(), bestLevel(s.aType));
   report(state, 2.0 * s.batch1 * s.m * s.n * s.k);
 }
 BENCHMARK(product)
@@ -142,14 +192,6 @@ BENCHMARK(product)
     ->Args({10, 512, 8192, 1, 0, 0, 1})
     ->Args({1, 3072, 768, 1, 1, 0, 1})
     ->Args({512, 3072, 768, 1, 1, 1, 2});
-
-/// Values in [-1, 1] as bf16.
-std::vector<uint16_t> randomHalves(int64_t n) {
-  std::vector<uint16_t> halves;
-  for (float x : random(n))
-    halves.push_back(std::bit_cast<uint32_t>(x) >> 16);
-  return halves;
-}
 
 /// Tile products from registers alone, as many in flight as a kernel has.
 __attribute__((target("amx-tile,amx-bf16"))) void
