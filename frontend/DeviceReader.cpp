@@ -41,6 +41,7 @@ std::vector<RateField> fieldsOf(DeviceRates &r) {
                           {"flops", "bf16", &r.bf16Flops},
                           {"flops", "f16", &r.f16Flops},
                           {"flops", "f8", &r.f8Flops},
+                          {"flops", "conv16", &r.conv16Flops},
                           {"flops", "vector", &r.vectorFlops},
                           {"bytes", "index", &r.indexBytes},
                           {"bytes", "move", &r.moveBytes},

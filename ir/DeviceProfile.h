@@ -37,6 +37,8 @@ struct DeviceRates {
   ProductRates product, conv{250e9, 8e9, 8e9, 10e9},
       convWeightGrad{250e9, 8e9, 8e9, 10e9};
   double f64Flops = 60e9, bf16Flops = 250e9, f16Flops = 250e9, f8Flops = 250e9;
+  /// Of convolutions of 16-bit operands; 0: as products of their type.
+  double conv16Flops = 0;
   double vectorFlops = 160e9; ///< elementwise arithmetic and reductions
   double indexBytes = 20e9;   ///< per second: gather, scatter, pools
   double moveBytes = 60e9;    ///< transposes, packing, copies
@@ -45,6 +47,7 @@ struct DeviceRates {
   double launchUs = 0.1; ///< per launch: dispatch
   double syncUs = 1;     ///< per launch that workers share: barrier and imbalance
   double linkBytesPerSecond = 10e9, linkLatencyUs = 2; ///< to the host, one direction
+  double rankBytesPerSecond = 8e9, rankLatencyUs = 5; ///< to another rank, one direction
   int64_t tileRows = 12, tileCols = 32; ///< of a product; sizes are rounded up to them
   int64_t processors = 1; ///< that tiles are dealt to; the last round may leave some idle
   int64_t threads = 1;    ///< workers of the plan; no part of a profile

@@ -36,9 +36,12 @@ double productSeconds(const ProductWork &work, ComputeType type,
   const ProductRates &of = ratesOf(work.kind, rates);
   double rounds = work.tiles > 0 ? work.tiles / double(rates.processors) : 1;
   double idle = std::ceil(rounds) / rounds;
-  return secondsOf(work.flops, flopRate(of.flops, type, rates)) * idle +
-         secondsOf(work.left, of.left) + secondsOf(work.right, of.right) +
-         secondsOf(work.store, of.store);
+  bool is16 = type == ComputeType::Bf16 || type == ComputeType::F16;
+  double flops = is16 && work.kind != ProductKind::Product && rates.conv16Flops > 0
+                     ? rates.conv16Flops
+                     : flopRate(of.flops, type, rates);
+  return secondsOf(work.flops, flops) * idle + secondsOf(work.left, of.left) +
+         secondsOf(work.right, of.right) + secondsOf(work.store, of.store);
 }
 
 /// The measured times, joined by straight lines from none for no bytes; never falling.

@@ -45,6 +45,19 @@ TEST(CostModel, FasterTypeMovesTheBoundToMemory) {
   EXPECT_NEAR(time.us, (10000 / 10e9 + (5e7 - 10000) / 10e9) * 1e6 + 2, 1e-6);
 }
 
+TEST(CostModel, ConvolutionsOf16BitsMayHaveARateOfTheirOwn) {
+  DeviceRates r = rates();
+  r.conv = {100e9, 0, 0, 0};
+  LaunchCost cost = product(1e9, 0);
+  cost.type = ComputeType::Bf16;
+  cost.product.kind = ProductKind::Conv;
+  EXPECT_NEAR(predictLaunch(cost, r).us, 1000 + 2, 1e-6);
+  r.conv16Flops = 200e9;
+  EXPECT_NEAR(predictLaunch(cost, r).us, 5000 + 2, 1e-6);
+  cost.product.kind = ProductKind::Product;
+  EXPECT_NEAR(predictLaunch(cost, r).us, 1000 + 2, 1e-6);
+}
+
 TEST(CostModel, BytesTakeTheMeasuredTimeAtMeasuredSizes) {
   EXPECT_NEAR(predictLaunch(product(0, 1000), rates()).us, 0.01 + 2, 1e-9);
   EXPECT_NEAR(predictLaunch(product(0, 10000), rates()).us, 1 + 2, 1e-9);

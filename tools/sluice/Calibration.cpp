@@ -5,6 +5,7 @@
 #include "runtime/PlanReader.h"
 #include "runtime/Session.h"
 #include "tools/sluice/ProbeNetworks.h"
+#include "tools/sluice/ProductRate.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/MLIRContext.h"
@@ -267,6 +268,7 @@ Status calibrate(const CalibrationOptions &options, DeviceProfile &profile,
   DeviceRates &rates = profile.rates;
   rates.launchUs = overheadUs(all[0], false);
   fitRates(all[0], rates);
+  rates.bf16Flops *= bf16SpeedUp();
   rates.scaling = {{1, 1, 1, 1}};
   for (size_t i = 1; i < counts.size(); ++i) {
     rates.scaling.push_back(scalingOf(counts[i], all[0], all[i]));
