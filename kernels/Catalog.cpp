@@ -1,5 +1,6 @@
 #include "kernels/Catalog.h"
 
+#include "kernels/AttentionExtents.h"
 #include "kernels/ConvExtents.h"
 #include "kernels/CtcExtents.h"
 #include "kernels/GemmExtents.h"
@@ -32,6 +33,10 @@ constexpr Entry kEntries[] = {
      extent::describeArgReduce},
     {"arg_reduce_i64", SLUICE_ALL(argReduceI64), paramCount<ArgReduceParams>,
      extent::describeArgReduceI64},
+    {"attention_f32", SLUICE_LEVELS(attentionForward), paramCount<AttentionParams>,
+     extent::describeAttention},
+    {"attention_grad_f32", SLUICE_LEVELS(attentionGrad), paramCount<AttentionGradParams>,
+     extent::describeAttentionGrad},
     {"avg_pool_f32", SLUICE_ALL(avgPool), paramCount<PoolParams>, extent::describeAvgPool,
      3},
     {"avg_pool_grad_f32", SLUICE_ALL(avgPoolGrad), paramCount<PoolParams>,

@@ -3,6 +3,7 @@
 // packParams(it) in the plan; the kernel reads the same struct. Units, chunks and
 // workspaces follow from shapes, never from the number of threads.
 
+#include "kernels/AttentionParams.h"
 #include "kernels/ConvParams.h"
 #include "kernels/CtcParams.h"
 #include "kernels/GemmParams.h"

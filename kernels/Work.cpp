@@ -64,6 +64,36 @@ KernelWork gemmWork(const GemmParams &p, bool packed, int64_t chunk) {
   return work;
 }
 
+KernelWork attentionWork(const AttentionParams &p, int64_t products) {
+  KernelWork work;
+  work.kind = WorkKind::Product;
+  work.operandType = p.type;
+  double heads = double(p.batch) * double(p.heads), pairs = 0, packed = 0, visible = 0;
+  for (int64_t i = 0; i < p.queries; i += attention::kQueries) {
+    int64_t rows = std::min(attention::kQueries, p.queries - i);
+    int64_t end = p.causal ? std::clamp<int64_t>(i + rows + p.offset, 0, p.keys) : p.keys;
+    int64_t keys = std::min(p.keys, roundUp(end, attention::kKeys));
+    pairs += double(roundUp(rows, gemm::kTileCols)) * double(keys);
+    visible += double(rows) * double(keys);
+    packed += double(keys + rows);
+  }
+  double depth = double(p.depth + p.valueDepth) / 2 * double(products);
+  work.flops = 2 * heads * visible * depth;
+  work.tileFlops = 2 * heads * pairs * depth;
+  work.left = heads * packed * double(p.depth + p.valueDepth) / 2;
+  work.right = work.left;
+  work.store = heads * double(p.queries) * double(p.valueDepth);
+  // Results of the gradient are as large as what it reads beside dout and out.
+  double queryRows = heads * double(p.queries) * double(p.depth + p.valueDepth);
+  double keyRows = double(p.batch) * double(p.kvHeads) * double(p.keys) *
+                   double(p.depth + p.valueDepth);
+  work.bytes =
+      (queryRows + keyRows) * double(formatBytes(p.type)) * (products > 2 ? 2.0 : 1.0);
+  work.rows = double(p.queries), work.cols = double(p.keys), work.depth = depth;
+  work.batches = heads;
+  return work;
+}
+
 KernelWork convWork(const ConvParams &p, bool inputGrad) {
   const ConvGeometry &g = p.g;
   KernelWork work;
@@ -117,6 +147,10 @@ KernelWork workOf(std::string_view kernel, const int64_t *params, int64_t chunk)
     return splitKWork(unpackParams<GemmSplitKParams>(params));
   if (kernel == "conv_forward_f32" || kernel == "conv_input_grad_f32")
     return convWork(unpackParams<ConvParams>(params), kernel == "conv_input_grad_f32");
+  if (kernel == "attention_f32")
+    return attentionWork(unpackParams<AttentionParams>(params), 2);
+  if (kernel == "attention_grad_f32")
+    return attentionWork(unpackParams<AttentionGradParams>(params).of, 5);
   if (kernel == "conv_weight_grad_f32")
     return convWeightGradWork(unpackParams<ConvWeightGradParams>(params));
   if (kernel == "gather")

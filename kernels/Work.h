@@ -30,6 +30,8 @@ struct KernelWork {
 KernelWork workOf(std::string_view kernel, const int64_t *params, int64_t chunk);
 
 KernelWork gemmWork(const GemmParams &p, bool packed, int64_t chunk);
+/// `products` of a pair of blocks of queries and keys: 2, or of the gradient 5.
+KernelWork attentionWork(const AttentionParams &p, int64_t products);
 KernelWork convWork(const ConvParams &p, bool inputGrad);
 KernelWork convWeightGradWork(const ConvWeightGradParams &p);
 

@@ -18,6 +18,8 @@
 #define SLUICE_LEVEL_KERNELS                                                             \
   SLUICE_PAIR_KERNELS;                                                                   \
   SLUICE_KERNEL(sumSlices);                                                              \
+  SLUICE_KERNEL(attentionForward);                                                       \
+  SLUICE_KERNEL(attentionGrad);                                                          \
   SLUICE_KERNEL(convForward);                                                            \
   SLUICE_KERNEL(convInputGrad);                                                          \
   SLUICE_KERNEL(convPackWeights);                                                        \
