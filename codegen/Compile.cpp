@@ -111,6 +111,23 @@ Status shrinkBudgets(MutableArrayRef<PlannedVariant> variants,
   return Status::success();
 }
 
+/// What is not built yet for plans of several ranks. All must send the same messages,
+/// which follow from predicted times: those of other shapes or rungs are others.
+Status checkRanks(size_t buckets, const TrainingSpec &spec) {
+  if (spec.ranks <= 1)
+    return Status::success();
+  std::string ranks = "with " + std::to_string(spec.ranks) + " ranks ";
+  if (buckets > 1)
+    return Status::refused(ranks + "several shapes are not yet supported; give 'shapes' "
+                                   "one entry");
+  if (!spec.ladder.empty())
+    return Status::refused(ranks + "'memory.ladder' is not yet supported");
+  if (spec.offload != "none")
+    return Status::refused(ranks + "'memory.offload: " + spec.offload +
+                           "' is not yet supported, only none");
+  return Status::success();
+}
+
 /// One for each bucket; their modules hold regions.
 std::vector<PlannedVariant> variantsOf(ArrayRef<CompileBucket> buckets,
                                        const CompileOptions &options) {
@@ -139,7 +156,9 @@ std::optional<CompileStage> compileStageNamed(StringRef name) {
 Status compileBuckets(ArrayRef<CompileBucket> buckets, const CompileOptions &options,
                       CompileReport &report) {
   auto start = std::chrono::steady_clock::now();
-  Status status = checkSameState(buckets);
+  Status status = checkRanks(buckets.size(), options.spec);
+  if (status.ok())
+    status = checkSameState(buckets);
   for (const CompileBucket &bucket : buckets)
     if (status.ok())
       status = buildRegions(bucket.module, options);

@@ -6,7 +6,7 @@
 #include "codegen/GroupTable.h"
 #include "codegen/StateFile.h"
 #include "codegen/Variants.h"
-#include "passes/PlanLaunches.h"
+#include "passes/Collectives.h"
 #include "passes/QueueVerifier.h"
 #include "passes/TensorFacts.h"
 #include "passes/lowering/ProgramBuilder.h"
@@ -105,6 +105,9 @@ private:
     plan.seed = integerAttr(module, "graph.seed", 0);
     plan.accumulate = integerAttr(module, "graph.accumulate", 1);
     plan.as_ranks = integerAttr(module, "graph.as_ranks", 1);
+    plan.ranks = integerAttr(module, ranksAttr, 1);
+    if (auto timeout = module->getAttrOfType<FloatAttr>(timeoutAttr))
+      plan.timeout_s = timeout.getValueAsDouble();
     plan.batch = integerAttr(module, "graph.batch", 0);
     plan.budget_bytes = origin.budgetBytes;
     plan.full_batches = module->hasAttr("graph.full_batches");
@@ -250,6 +253,7 @@ private:
     for (plan::LaunchOp launch : launchesOf(program))
       entry->launches.push_back(launchOf(launch));
     addCopies(program, *entry);
+    addCollectives(program, *entry);
     for (auto buffer : body.getOps<plan::BufferOp>()) {
       auto info = std::make_unique<fbs::BufferInfoT>();
       info->name = bufferNames(buffer).str();
@@ -310,6 +314,33 @@ private:
         entry.launches[copy.waitLaunches - 1]->signal = true;
       if (copy.doneBy < int64_t(entry.launches.size()))
         entry.launches[copy.doneBy]->wait_copies = i + 1;
+    }
+  }
+
+  void addCollectives(plan::ProgramOp program, fbs::ProgramT &entry) {
+    SmallVector<QueuedCollective> collectives = collectivesOf(program);
+    for (auto [i, collective] : llvm::enumerate(collectives)) {
+      plan::CollectiveOp op = collective.op;
+      auto added = std::make_unique<fbs::CollectiveT>();
+      added->dtype =
+          static_cast<fbs::DType>(storedType(op.getElement()).value_or(DType::f32));
+      added->wait_launches = collective.waitLaunches;
+      added->predicted_us = op.getPredictedUs().convertToDouble();
+      for (auto [name, in, out] :
+           llvm::zip_equal(op.getNames(), op.getIns(), op.getOuts())) {
+        auto part = std::make_unique<fbs::CollectivePartT>();
+        Place from = placeOf(in), to = placeOf(out);
+        part->name = cast<StringAttr>(name).str();
+        part->from_space = from.space, part->from_offset = from.offset;
+        part->to_space = to.space, part->to_offset = to.offset;
+        part->size = from.size;
+        added->parts.push_back(std::move(part));
+      }
+      entry.collectives.push_back(std::move(added));
+      if (collective.waitLaunches > 0)
+        entry.launches[collective.waitLaunches - 1]->signal = true;
+      if (collective.doneBy < int64_t(entry.launches.size()))
+        entry.launches[collective.doneBy]->wait_collectives = i + 1;
     }
   }
 

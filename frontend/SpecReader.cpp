@@ -47,6 +47,8 @@ void Reader::fill(const YAML::Node &root) {
       {"changes", &Reader::readChanges},
       {"lora", &Reader::readLora},
       {"memory", &Reader::readMemory},
+      {"parallel", &Reader::readParallel},
+      {"comm", &Reader::readComm},
       {"precision", &Reader::readPrecision},
       {"tie", &Reader::readTies},
       {"entries", &Reader::readEntries}};

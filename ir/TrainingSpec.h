@@ -198,8 +198,13 @@ struct TrainingSpec {
   OptimizerSpec optimizer;
   std::vector<ParameterGroupSpec> parameterGroups;
   ScheduleSpec schedule;
-  int64_t accumulate = 1;          // micro-batches per update
-  int64_t asRanks = 1;             // summed as by so many ranks; divides `accumulate`
+  int64_t accumulate = 1; // micro-batches per update
+  int64_t asRanks = 1;    // summed as by so many ranks; divides `accumulate`
+  int64_t ranks = 1;      // data-parallel ones that share an update
+  std::optional<int64_t>
+      bucketBytes;                 // of a message of ranks; none: from the link's rates
+  double windowMs = 0;             // predicted time in which gradients become one message
+  double timeoutSeconds = 60;      // what a rank waits for the others
   std::vector<ChangeSpec> changes; // by rising `at`
   ClipSpec clip;
   PrecisionSpec precision;

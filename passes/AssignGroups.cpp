@@ -3,6 +3,7 @@
 // module's `graph.groups`.
 
 #include "ir/TrainingSpec.h"
+#include "passes/Collectives.h"
 #include "passes/Passes.h"
 #include "passes/StateSymbols.h"
 
@@ -265,9 +266,24 @@ private:
     module->setAttr("graph.groups", builder.getArrayAttr(descriptions));
     module->setAttr("graph.accumulate", builder.getI64IntegerAttr(spec.accumulate));
     module->setAttr("graph.as_ranks", builder.getI64IntegerAttr(spec.asRanks));
+    setRanks(module, builder);
     module->setAttr("graph.threads", builder.getI64IntegerAttr(spec.threads));
     module->setAttr("graph.seed",
                     builder.getI64IntegerAttr(static_cast<int64_t>(spec.seed)));
+  }
+
+  /// What later stages need to know of ranks.
+  void setRanks(ModuleOp module, Builder &builder) {
+    if (spec.ranks == 1)
+      return;
+    module->setAttr(ranksAttr, builder.getI64IntegerAttr(spec.ranks));
+    module->setAttr(timeoutAttr, builder.getF64FloatAttr(spec.timeoutSeconds));
+    if (spec.bucketBytes)
+      module->setAttr(bucketBytesAttr, builder.getI64IntegerAttr(*spec.bucketBytes));
+    if (spec.windowMs > 0)
+      module->setAttr(windowMsAttr, builder.getF64FloatAttr(spec.windowMs));
+    if (spec.budgetBytes || !spec.ladder.empty())
+      module->setAttr(hasBudgetAttr, builder.getUnitAttr());
   }
 
   const TrainingSpec &spec;

@@ -9,6 +9,7 @@
 #include "passes/LossScale.h"
 #include "passes/OptimizerUpdate.h"
 #include "passes/Passes.h"
+#include "passes/RankReduction.h"
 #include "passes/RankSums.h"
 #include "passes/StateSymbols.h"
 
@@ -172,6 +173,12 @@ public:
       return signalPassFailure();
     }
     StateSymbols state(getOperation());
+    RankStatistics ofRanks(state, spec.ranks, spec.accumulate);
+    statistics = spec.ranks > 1 ? &ofRanks : nullptr;
+    if (statistics && failed(statistics->takeFrom(entry)))
+      return signalPassFailure();
+    if (statistics)
+      reportShared();
     if (spec.lossScale.isOn())
       report(getOperation(), "loss_scale: " + lossScaleText(spec.lossScale));
     if (accumulates)
@@ -194,10 +201,45 @@ private:
   void updateIn(func::FuncOp entry, StateSymbols &state) {
     std::vector<NamedValue> named{{"loss_sum", resultNamed(entry, "loss_sum")},
                                   {"loss_count", resultNamed(entry, "loss_count")}};
+    std::vector<Gradient> gradients = gradientsOf(entry, state);
+    Value count = named[1].value;
+    OpBuilder builder(returnOf(entry));
+    if (statistics) {
+      buildIdleUpdate(gradients, count, state);
+      statistics->apply(entry, /*current=*/true, builder);
+      count = sumAllRanks(gradients, count, builder);
+    }
     UpdateBuilder update(entry, spec, state);
-    for (NamedValue &result : update.build(gradientsOf(entry, state), named[1].value))
+    for (NamedValue &result : update.build(gradients, count))
       named.push_back(std::move(result));
     setResults(entry, named);
+  }
+
+  /// Replaces sums of a rank by those over all ranks; returns that of the counts.
+  Value sumAllRanks(std::vector<Gradient> &gradients, Value count, OpBuilder &builder) {
+    auto sum = [&](Value local, const Twine &name) {
+      GraphBuilder b(local.getLoc(), builder);
+      // From +0, as accumulated sums.
+      return b.shift(sumOverRanks(local, name.str(), builder), 0);
+    };
+    for (Gradient &gradient : gradients)
+      gradient.sum =
+          sum(gradient.sum, "grad/" + modelName(gradient.parameter.getSymName()));
+    return sum(count, "count");
+  }
+
+  /// @update of a rank that has no micro-batch when others have one: it adds nothing to
+  /// their sums.
+  void buildIdleUpdate(std::vector<Gradient> gradients, Value count,
+                       StateSymbols &state) {
+    func::FuncOp entry = createEntry(getOperation(), "update");
+    OpBuilder builder(returnOf(entry));
+    statistics->apply(entry, /*current=*/false, builder);
+    GraphBuilder b(entry.getLoc(), builder);
+    for (Gradient &gradient : gradients)
+      gradient.sum = b.splatLike(gradient.sum, 0);
+    count = sumAllRanks(gradients, b.splatLike(count, 0), builder);
+    setResults(entry, UpdateBuilder(entry, spec, state).build(gradients, count));
   }
 
   /// @micro adds its sums to the accumulators; @update uses and empties them, however
@@ -229,7 +271,9 @@ private:
       reportRanks(sums.rounds());
     }
     std::vector<graph::ParameterOp> buffers;
-    if (spec.lossScale.isOn())
+    if (statistics)
+      statistics->record(micro, builder);
+    else if (spec.lossScale.isOn())
       buffers = saveBuffers(micro, state, builder);
     buildUpdateEntry(gradients, accumulators, counter, buffers, sums, state);
   }
@@ -259,6 +303,10 @@ private:
     for (auto [gradient, accumulator] : llvm::zip_equal(gradients, accumulators))
       gradient.sum = sums.total(accumulator, reads, builder);
     Value count = sums.total(counter, reads, builder);
+    if (statistics) {
+      statistics->apply(entry, /*current=*/false, builder);
+      count = sumAllRanks(gradients, count, builder);
+    }
     auto named = UpdateBuilder(entry, spec, state).build(gradients, count, buffers);
     for (graph::ParameterOp accumulator : accumulators)
       sums.clear(accumulator, builder);
@@ -266,7 +314,18 @@ private:
     setResults(entry, named);
   }
 
+  void reportShared() {
+    report(getOperation(),
+           "ranks: " + std::to_string(spec.ranks) + " ranks of " +
+               std::to_string(spec.accumulate) +
+               " micro-batches each share an update; gradients are summed as by one rank "
+               "with 'accumulate: {count: " +
+               std::to_string(spec.ranks * spec.accumulate) +
+               ", as_ranks: " + std::to_string(spec.ranks) + "}'");
+  }
+
   const TrainingSpec &spec;
+  RankStatistics *statistics = nullptr; // of several ranks
 };
 
 } // namespace

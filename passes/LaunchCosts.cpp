@@ -35,7 +35,9 @@ template <typename Rates> auto fieldsOf(Rates &r) {
                     &r.launchUs,
                     &r.syncUs,
                     &r.linkBytesPerSecond,
-                    &r.linkLatencyUs};
+                    &r.linkLatencyUs,
+                    &r.rankBytesPerSecond,
+                    &r.rankLatencyUs};
 }
 
 /// Kernels of other machines have other tiles than those of the plan.
@@ -222,6 +224,8 @@ LaunchCost launchCost(plan::LaunchOp launch, const DeviceRates &rates) {
 }
 
 double operationUs(Operation *op, const DeviceRates &rates) {
+  if (isa<graph::Collective>(op))
+    return 0; // it runs beside others
   double flops = flopsOf(op), bytes = operandBytes(op);
   if (auto product = dyn_cast<graph::ContractOp>(op))
     return productUs(product, flops, bytes, rates);

@@ -1,5 +1,7 @@
 #include "passes/LiveRanges.h"
 
+#include "passes/Collectives.h"
+
 using namespace mlir;
 
 namespace sluice {
@@ -26,6 +28,12 @@ LiveRanges liveRanges(plan::ProgramOp program) {
         ranges[plan::rangeOf(end).root].include(copy.waitLaunches);
         ranges[plan::rangeOf(end).root].include(copy.doneBy - 1);
       }
+  for (const QueuedCollective &collective : collectivesOf(program))
+    for (const LaunchAccess &access : accessesOf(collective.op)) {
+      LiveRange &range = ranges[access.range.root];
+      range.include(collective.waitLaunches);
+      range.include(std::max(collective.waitLaunches, collective.doneBy - 1));
+    }
   return ranges;
 }
 

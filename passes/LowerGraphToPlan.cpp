@@ -2,6 +2,7 @@
 // operation its launches. Offsets in the step reservation are decided later (PlanMemory),
 // when the order is known; those of the state here, once for all programs.
 
+#include "passes/Collectives.h"
 #include "passes/Passes.h"
 #include "passes/StateLayout.h"
 #include "passes/StateWrites.h"
@@ -113,11 +114,17 @@ private:
         if (source.getDefiningOp() && !builder.find(source) &&
             !isa<graph::ReadOp, graph::ConstantOp, graph::SliceOp>(
                 source.getDefiningOp()) &&
+            !isReducedState(source) &&
             type.getNumElements() == state.getTensorType().getNumElements())
           builder.bind(source, builder.buffer(state.getSymName().split('/').second,
                                               "gradients", source.getType()));
       }
     }
+  }
+
+  static bool isReducedState(Value value) {
+    auto sum = value.getDefiningOp<graph::AllReduceOp>();
+    return sum && reducesInPlace(sum);
   }
 
   LogicalResult lower(Operation *op) {

@@ -32,6 +32,7 @@ std::unique_ptr<mlir::Pass> createChainLaunches();
 std::unique_ptr<mlir::Pass> createOrderPlan();
 std::unique_ptr<mlir::Pass> createStreamOffload();
 std::unique_ptr<mlir::Pass> createMergeUpdates();
+std::unique_ptr<mlir::Pass> createScheduleCollectives();
 std::unique_ptr<mlir::Pass> createPlanMemory();
 std::unique_ptr<mlir::Pass> createPredictTimes();
 std::unique_ptr<mlir::Pass> createVerifyPlan();

@@ -281,6 +281,32 @@ def MergeUpdates : Pass<"merge-updates", "::mlir::ModuleOp"> {
   let constructor = "::sluice::createMergeUpdates()";
 }
 
+def ScheduleCollectives : Pass<"schedule-collectives", "::mlir::ModuleOp"> {
+  let summary = "Gives the collectives of ranks a queue of their own, several buffers as one message";
+  let description = [{
+    A message (bucket) begins when the last of its buffers is complete and travels while other launches run; launches that need its results go
+    behind those that do not, as long as the predicted times gain from it, under a budget only where the peak stays what it is. Bytes per message:
+    `comm.bucket`, or those at which latency is a twentieth of the time. @update has the messages of @step.
+
+    ```mlir
+    plan.launch "all_reduce" ... {plan.collective = "grad/w"} { plan.stage @all_reduce ins(%dw) outs(%dw) }
+    plan.launch "sgd" ... { plan.stage @kernel_0 ins(%dw, %w) outs(%w) }
+    plan.launch "contract" ... { plan.stage @gemm_f32 ins(%dy, %v) outs(%dx) }
+    // becomes
+    plan.signal 4
+    plan.launch "contract" ... { plan.stage @gemm_f32 ins(%dy, %v) outs(%dx) }
+    plan.wait @comm 1
+    plan.launch "sgd" ... { plan.stage @kernel_0 ins(%dw, %w) outs(%w) }
+    plan.queue @comm {
+      plan.wait @compute 4
+      plan.collective "all_reduce" ["grad/w"] of f32 ins(%dw) outs(%dw)
+      plan.signal 1
+    }
+    ```
+  }];
+  let constructor = "::sluice::createScheduleCollectives()";
+}
+
 def PlanMemory : Pass<"plan-memory", "::mlir::ModuleOp"> {
   let summary = "Gives every buffer its live range and its offset";
   let constructor = "::sluice::createPlanMemory()";

@@ -79,6 +79,8 @@ void buildPlanPipeline(OpPassManager &passes, bool chain, const OffloadNames *of
   // Behind copies, which are timed by single launches, and while live ranges may change.
   if (chain)
     passes.addPass(createMergeUpdates());
+  // Behind all that moves launches, which knows collectives as launches like others.
+  passes.addPass(createScheduleCollectives());
   // Live ranges follow from the order and the copies, so offsets come after both.
   passes.addPass(createPlanMemory());
   passes.addPass(createVerifyPlan());

@@ -1,5 +1,7 @@
 #include "passes/PlanLaunches.h"
 
+#include "passes/Collectives.h"
+
 using namespace mlir;
 
 namespace sluice {
@@ -68,13 +70,51 @@ SmallVector<QueuedCopy> copiesOf(plan::ProgramOp program) {
   size_t done = 0;
   for (Operation &op : program.queue().getBody().front()) {
     launch += isa<plan::LaunchOp>(op);
-    if (auto wait = dyn_cast<plan::WaitOp>(op))
+    if (auto wait = dyn_cast<plan::WaitOp>(op); wait && wait.getQueue() == "copy")
       for (; done < copies.size() && int64_t(done) < int64_t(wait.getValue()); ++done)
         copies[done].doneBy = launch;
   }
   for (; done < copies.size(); ++done)
     copies[done].doneBy = launch + 1;
   return copies;
+}
+
+bool isCollective(plan::LaunchOp launch) { return launch->hasAttr(collectiveNameAttr); }
+
+SmallVector<LaunchAccess> accessesOf(plan::CollectiveOp collective) {
+  SmallVector<LaunchAccess> accesses;
+  for (Value value : collective.getIns())
+    accesses.push_back({plan::rangeOf(value), true, false});
+  for (Value value : collective.getOuts())
+    accesses.push_back({plan::rangeOf(value), false, true});
+  return accesses;
+}
+
+SmallVector<QueuedCollective> collectivesOf(plan::ProgramOp program) {
+  SmallVector<QueuedCollective> collectives;
+  plan::QueueOp queue = program.commQueue();
+  if (!queue)
+    return collectives;
+  int64_t waited = 0;
+  for (Operation &op : queue.getBody().front()) {
+    if (auto wait = dyn_cast<plan::WaitOp>(op))
+      waited = std::max<int64_t>(waited, wait.getValue());
+    if (auto collective = dyn_cast<plan::CollectiveOp>(op))
+      collectives.push_back({collective, waited, 0});
+  }
+  int64_t launch = 0;
+  size_t done = 0;
+  for (Operation &op : program.queue().getBody().front()) {
+    launch += isa<plan::LaunchOp>(op);
+    auto wait = dyn_cast<plan::WaitOp>(op);
+    if (wait && wait.getQueue() == queue.getSymName())
+      for (; done < collectives.size() && int64_t(done) < int64_t(wait.getValue());
+           ++done)
+        collectives[done].doneBy = launch;
+  }
+  for (; done < collectives.size(); ++done)
+    collectives[done].doneBy = launch + 1;
+  return collectives;
 }
 
 StringRef bufferNames(plan::BufferOp buffer) {

@@ -1,6 +1,7 @@
 // PredictTimes: writes the time of each launch and program on the module's device, from
 // planning/CostModel.
 
+#include "passes/Collectives.h"
 #include "passes/LaunchCosts.h"
 #include "passes/Passes.h"
 #include "passes/PlanLaunches.h"
@@ -18,7 +19,9 @@ struct PredictTimes : impl::PredictTimesBase<PredictTimes> {
     for (auto program : getOperation().getOps<plan::ProgramOp>()) {
       double total = 0;
       for (plan::LaunchOp launch : launchesOf(program)) {
-        double us = predictLaunch(launchCost(launch, rates), rates).us;
+        // What collectives take depends on what runs beside them.
+        double us =
+            isCollective(launch) ? 0 : predictLaunch(launchCost(launch, rates), rates).us;
         launch.setPredictedUs(APFloat(us));
         total += us;
       }

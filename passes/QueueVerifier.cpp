@@ -2,6 +2,8 @@
 
 #include "passes/PlanLaunches.h"
 
+#include "llvm/ADT/StringMap.h"
+
 using namespace mlir;
 
 namespace sluice {
@@ -13,12 +15,18 @@ public:
       : program(program), launches(launchesOf(program)), copies(copiesOf(program)) {}
 
   LogicalResult run() {
-    if (!program.copyQueue())
+    SmallVector<plan::QueueOp> queues{program.queue()};
+    for (plan::QueueOp queue : {program.copyQueue(), program.commQueue()})
+      if (queue)
+        queues.push_back(queue);
+    if (queues.size() == 1)
       return success();
-    if (failed(verifySignals(program.queue())) ||
-        failed(verifySignals(program.copyQueue())) || failed(verifyProgress()))
+    for (plan::QueueOp queue : queues)
+      if (failed(verifySignals(queue)))
+        return failure();
+    if (failed(verifyProgress(queues)))
       return failure();
-    bool sound = true;
+    bool sound = succeeded(verifyCollectives(program));
     for (size_t c = 0; c < copies.size(); ++c)
       sound &= succeeded(verifyCopy(c));
     return success(sound && succeeded(verifyPairs()));
@@ -29,7 +37,7 @@ private:
   static LogicalResult verifySignals(plan::QueueOp queue) {
     int64_t done = 0;
     for (Operation &op : queue.getBody().front()) {
-      done += isa<plan::LaunchOp, plan::CopyOp>(op);
+      done += isa<plan::LaunchOp, plan::CopyOp, plan::CollectiveOp>(op);
       auto signal = dyn_cast<plan::SignalOp>(op);
       if (signal && int64_t(signal.getValue()) != done)
         return op.emitError("signals ")
@@ -38,28 +46,28 @@ private:
     return success();
   }
 
-  /// Runs both queues; neither may wait for a signal that does not come.
-  LogicalResult verifyProgress() {
-    Block *blocks[2] = {&program.queue().getBody().front(),
-                        &program.copyQueue().getBody().front()};
-    Block::iterator next[2] = {blocks[0]->begin(), blocks[1]->begin()};
-    int64_t signalled[2] = {0, 0};
-    bool moved = true;
-    while (moved) {
+  /// Runs all queues; none may wait for a signal that does not come.
+  static LogicalResult verifyProgress(MutableArrayRef<plan::QueueOp> queues) {
+    llvm::StringMap<int64_t> signalled;
+    SmallVector<Block::iterator> next;
+    auto blockOf = [](plan::QueueOp queue) -> Block & { return queue.getBody().front(); };
+    for (plan::QueueOp queue : queues)
+      next.push_back(blockOf(queue).begin());
+    for (bool moved = true; moved;) {
       moved = false;
-      for (int q : {0, 1})
-        for (; next[q] != blocks[q]->end(); ++next[q], moved = true) {
-          if (auto wait = dyn_cast<plan::WaitOp>(*next[q]);
-              wait && int64_t(wait.getValue()) > signalled[1 - q])
+      for (auto [queue, at] : llvm::zip_equal(queues, next))
+        for (; at != blockOf(queue).end(); ++at, moved = true) {
+          if (auto wait = dyn_cast<plan::WaitOp>(*at);
+              wait && int64_t(wait.getValue()) > signalled.lookup(wait.getQueue()))
             break;
-          if (auto signal = dyn_cast<plan::SignalOp>(*next[q]))
-            signalled[q] = signal.getValue();
+          if (auto signal = dyn_cast<plan::SignalOp>(*at))
+            signalled[queue.getSymName()] = signal.getValue();
         }
     }
-    for (int q : {0, 1})
-      if (next[q] != blocks[q]->end())
-        return next[q]->emitError("waits for ever: the other queue has signalled ")
-               << signalled[1 - q];
+    for (auto [queue, at] : llvm::zip_equal(queues, next))
+      if (at != blockOf(queue).end())
+        return at->emitError("waits for ever: the other queue has signalled ")
+               << signalled.lookup(cast<plan::WaitOp>(*at).getQueue());
     return success();
   }
 

@@ -13,4 +13,7 @@ bool isOnHost(mlir::Operation *root);
 /// them writes the queues fix the order, and that live ranges last until copies are done.
 mlir::LogicalResult verifyQueues(plan::ProgramOp program);
 
+/// The same for collectives, which no copy may meet.
+mlir::LogicalResult verifyCollectives(plan::ProgramOp program);
+
 } // namespace sluice

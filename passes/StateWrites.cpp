@@ -1,6 +1,7 @@
 #include "passes/StateWrites.h"
 
 #include "passes/BlockOrder.h"
+#include "passes/Collectives.h"
 #include "passes/RegionDomain.h"
 #include "passes/lowering/Lowerings.h"
 
@@ -101,7 +102,8 @@ private:
     while (!open.empty())
       for (Operation *user : open.pop_back_val().getUsers()) {
         readers.push_back(user);
-        if (mayBeView(user))
+        auto sum = dyn_cast<graph::AllReduceOp>(user);
+        if (mayBeView(user) || (sum && reducesInPlace(sum)))
           open.push_back(user->getResult(0));
       }
     return readers;

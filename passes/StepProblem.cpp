@@ -198,7 +198,8 @@ void StepProblem::addOp(Operation *op, bool backward) {
   RecomputeProblem::Op planned;
   planned.costUs = operationUs(op, rates);
   planned.backward = backward;
-  planned.recomputable = !isa<graph::WriteOp>(op);
+  // What writes or meets other ranks does so once.
+  planned.recomputable = isMemoryEffectFree(op);
   for (Value operand : op->getOperands()) {
     Value root = rootOf(operand);
     bool isState = root.getDefiningOp() && lies(root.getDefiningOp());

@@ -1,5 +1,5 @@
 #pragma once
-// The writing side of words that threads sleep on.
+// Words that threads sleep on.
 
 #include <atomic>
 #include <cstdint>
@@ -20,6 +20,23 @@ inline void announce(std::atomic<uint32_t> &word, uint32_t value) {
 inline void announceNext(std::atomic<uint32_t> &word) {
   word.fetch_add(1, std::memory_order_seq_cst);
   word.notify_all();
+}
+
+/// Until `word` is at least `value`; looks `spins` times before it sleeps.
+inline void awaitCount(const std::atomic<uint32_t> &word, uint32_t value, int spins) {
+  for (int i = 0; i < spins; ++i) {
+    if (word.load(std::memory_order_acquire) >= value)
+      return;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+  for (;;) {
+    uint32_t seen = word.load(std::memory_order_acquire);
+    if (seen >= value)
+      return;
+    word.wait(seen, std::memory_order_acquire);
+  }
 }
 
 } // namespace sluice

@@ -21,25 +21,38 @@ uint64_t reservation(const fbs::Plan &plan, const fbs::Program &program,
   return 0;
 }
 
-/// Runs both queues: a wait for more than the other one will ever signal would hang.
+/// Runs all queues: a wait for more than another one will ever signal would hang.
 Status checkProgress(const fbs::Program &program, const std::string &where) {
   uint32_t launches = sizeOf(program.launches()), copies = sizeOf(program.copies());
-  uint32_t launch = 0, copy = 0, signalled = 0;
+  uint32_t collectives = sizeOf(program.collectives());
+  uint32_t launch = 0, copy = 0, collective = 0, signalled = 0;
   for (bool moved = true; moved;) {
     moved = false;
-    for (; launch < launches && program.launches()->Get(launch)->wait_copies() <= copy;
+    auto mayRun = [&](const fbs::Launch *next) {
+      return next->wait_copies() <= copy && next->wait_collectives() <= collective;
+    };
+    for (; launch < launches && mayRun(program.launches()->Get(launch));
          ++launch, moved = true)
       if (program.launches()->Get(launch)->signal())
         signalled = launch + 1;
     for (; copy < copies && program.copies()->Get(copy)->wait_launches() <= signalled;
          ++copy)
       moved = true;
+    for (; collective < collectives &&
+           program.collectives()->Get(collective)->wait_launches() <= signalled;
+         ++collective)
+      moved = true;
   }
+  std::string name = where + "launch " + std::to_string(launch);
   if (launch < launches)
-    return Status::damaged(where + "launch " + std::to_string(launch) +
-                           " waits for a copy that never ends");
+    return Status::damaged(name + (program.launches()->Get(launch)->wait_copies() > copy
+                                       ? " waits for a copy that never ends"
+                                       : " waits for a collective that never ends"));
   if (copy < copies)
     return Status::damaged(where + "copy " + std::to_string(copy) +
+                           " waits for a launch that never signals");
+  if (collective < collectives)
+    return Status::damaged(where + "collective " + std::to_string(collective) +
                            " waits for a launch that never signals");
   return Status::success();
 }

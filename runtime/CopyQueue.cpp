@@ -6,10 +6,6 @@
 #include <cstring>
 #include <system_error>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace sluice {
 
 Result<std::unique_ptr<CopyQueue>> CopyQueue::create(bool crowded) {
@@ -32,22 +28,6 @@ CopyQueue::~CopyQueue() {
   thread.join();
 }
 
-void CopyQueue::waitUntil(const std::atomic<uint32_t> &word, uint32_t value) const {
-  for (int i = 0; i < spins; ++i) {
-    if (word.load(std::memory_order_acquire) >= value)
-      return;
-#if defined(__x86_64__)
-    _mm_pause();
-#endif
-  }
-  for (;;) {
-    uint32_t seen = word.load(std::memory_order_acquire);
-    if (seen >= value)
-      return;
-    word.wait(seen, std::memory_order_acquire);
-  }
-}
-
 void CopyQueue::begin(std::span<const QueuedTransfer> list, TraceRing *ring,
                       uint32_t index, const CopyHook *around) {
   // The thread sleeps: the last program has waited for all of its copies.
@@ -62,7 +42,7 @@ void CopyQueue::begin(std::span<const QueuedTransfer> list, TraceRing *ring,
 
 void CopyQueue::launched(uint32_t count) { announce(launchesDone, count); }
 
-void CopyQueue::waitFor(uint32_t count) const { waitUntil(copiesDone, count); }
+void CopyQueue::waitFor(uint32_t count) const { awaitCount(copiesDone, count, spins); }
 
 void CopyQueue::run() {
   // Once the last copy is counted, begin() may change the members.
@@ -72,7 +52,7 @@ void CopyQueue::run() {
   const CopyHook *const around = hook;
   for (uint32_t i = 0; i < list.size(); ++i) {
     const QueuedTransfer &transfer = list[i];
-    waitUntil(launchesDone, transfer.waitLaunches);
+    awaitCount(launchesDone, transfer.waitLaunches, spins);
     if (around)
       (*around)(index, i, true);
     uint64_t beginNs = ring ? nowNs() : 0;
@@ -87,7 +67,7 @@ void CopyQueue::run() {
 
 void CopyQueue::loop() {
   for (uint32_t seen = 0;;) {
-    waitUntil(generation, seen + 1);
+    awaitCount(generation, seen + 1, spins);
     ++seen;
     if (stopping)
       return;

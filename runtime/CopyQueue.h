@@ -53,8 +53,6 @@ private:
   explicit CopyQueue(bool crowded) : spins(crowded ? 16 : 2000) {}
   void loop();
   void run();
-  /// Until `word` is at least `value`.
-  void waitUntil(const std::atomic<uint32_t> &word, uint32_t value) const;
 
   int spins;
   std::thread thread;

@@ -21,6 +21,8 @@ Executor::Executor(const Plan &plan, uint32_t program, const KernelTable &kernel
                          arenas.of(copy->to_space()) + copy->to_offset(), copy->size(),
                          copy->wait_launches()});
   }
+  for (uint32_t i = 0; i < sizeOf(source->collectives()); ++i)
+    addCollective(*source->collectives()->Get(i), arenas);
   for (size_t i = 0; i < launches.size(); ++i) {
     bool nextParallel = i + 1 < launches.size() && launches[i + 1].parallel;
     bool isLast = i + 1 == launches.size(); // the team waits for everyone by itself
@@ -38,6 +40,23 @@ Executor::Executor(const Plan &plan, uint32_t program, const KernelTable &kernel
     one.addresses.resize(most);
 }
 
+void Executor::addCollective(const fbs::Collective &collective, const Arenas &arenas) {
+  QueuedCollective added;
+  added.type = collective.dtype() == fbs::DType::f32   ? SumType::f32
+               : collective.dtype() == fbs::DType::f64 ? SumType::f64
+                                                       : SumType::i64;
+  added.waitLaunches = collective.wait_launches();
+  for (const fbs::CollectivePart *part : *collective.parts()) {
+    added.parts.push_back(
+        {arenas.of(part->to_space()) + part->to_offset(), part->size()});
+    added.sources.push_back(arenas.of(part->from_space()) + part->from_offset());
+  }
+  added.name = viewOf(collective.parts()->Get(0)->name());
+  if (size_t more = added.parts.size() - 1)
+    added.name += "+" + std::to_string(more);
+  collectives.push_back(std::move(added));
+}
+
 void Executor::addLaunch(const fbs::Launch &launch, const KernelTable &kernels,
                          const Arenas &arenas) {
   Launch added = {};
@@ -49,6 +68,7 @@ void Executor::addLaunch(const fbs::Launch &launch, const KernelTable &kernels,
   added.parallel = threads > 1 && added.chunks > 1;
   added.signal = launch.signal();
   added.waitCopies = launch.wait_copies();
+  added.waitCollectives = launch.wait_collectives();
   for (uint32_t i = 0; i < added.stageCount; ++i)
     addStage(*launch.stages()->Get(i), kernels, arenas);
   launches.push_back(added);
@@ -153,6 +173,8 @@ void Executor::runLaunches(int worker) {
     bool works = launch.parallel || worker == 0;
     if (works && launch.waitCopies > 0)
       copyQueue->waitFor(launch.waitCopies);
+    if (works && launch.waitCollectives > 0 && commQueue)
+      commQueue->waitFor(launch.waitCollectives);
     if (hook)
       callHook(i, true, worker);
     uint64_t beginNs = trace && works ? nowNs() : 0;
@@ -169,6 +191,8 @@ void Executor::runLaunches(int worker) {
       team->barrier();
     if (launch.signal && worker == 0 && copyQueue)
       copyQueue->launched(static_cast<uint32_t>(i) + 1);
+    if (launch.signal && worker == 0 && commQueue)
+      commQueue->launched(static_cast<uint32_t>(i) + 1);
   }
 }
 
@@ -182,16 +206,20 @@ void Executor::callHook(size_t launch, bool isBefore, int worker) {
     team->barrier();
 }
 
-void Executor::run(ThreadTeam &runTeam, CopyQueue *copies, TraceRing *runTrace,
-                   const LaunchHook *runHook, const CopyHook *copyHook) {
+Status Executor::run(ThreadTeam &runTeam, const Queues &queues) {
   FloatMode mode;
   team = &runTeam;
-  copyQueue = hasCopies() ? copies : nullptr;
+  copyQueue = hasCopies() ? queues.copies : nullptr;
+  commQueue = hasCollectives() ? queues.comm : nullptr;
   if (copyQueue)
-    copyQueue->begin(transfers, runTrace, programIndex, copyHook);
-  runTeamOrAlone(runTrace, runHook);
+    copyQueue->begin(transfers, queues.trace, programIndex, queues.copyHook);
+  if (commQueue)
+    commQueue->begin(collectives, {"update", programIndex, queues.update, queues.trace,
+                                   threads, queues.collectiveHook});
+  runTeamOrAlone(queues.trace, queues.hook);
   if (copyQueue)
     copyQueue->finish();
+  return commQueue ? commQueue->finish() : Status::success();
 }
 
 void Executor::runTeamOrAlone(TraceRing *runTrace, const LaunchHook *runHook) {

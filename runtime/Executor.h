@@ -3,6 +3,7 @@
 // Addresses are resolved once, at creation; running allocates nothing.
 
 #include "runtime/Arenas.h"
+#include "runtime/CommQueue.h"
 #include "runtime/CopyQueue.h"
 #include "runtime/KernelTable.h"
 #include "runtime/Plan.h"
@@ -28,11 +29,20 @@ public:
            const Arenas &arenas, int threads);
 
   bool hasCopies() const { return !transfers.empty(); }
+  bool hasCollectives() const { return !collectives.empty(); }
 
-  /// `copies` is needed where the program has copies; `trace` may be null, the hooks null
-  /// or empty.
-  void run(ThreadTeam &team, CopyQueue *copies, TraceRing *trace,
-           const LaunchHook *hook = nullptr, const CopyHook *copyHook = nullptr);
+  /// What runs beside the launches and who watches; may be null, the hooks empty too.
+  struct Queues {
+    CopyQueue *copies = nullptr; ///< needed where the program has copies
+    CommQueue *comm = nullptr;   ///< needed where it has collectives
+    TraceRing *trace = nullptr;
+    const LaunchHook *hook = nullptr;
+    const CopyHook *copyHook = nullptr;
+    const CollectiveHook *collectiveHook = nullptr;
+    int64_t update = 0; ///< for errors of collectives
+  };
+  /// The first error of a collective: nothing of what was computed may be used then.
+  Status run(ThreadTeam &team, const Queues &queues);
 
 private:
   struct Operand {
@@ -52,8 +62,9 @@ private:
     int64_t units, chunk, chunks;
     bool parallel;       // split over the workers; else worker 0 runs it alone
     bool barrierAfter;   // the next launch may run on another worker
-    bool signal;         // copies wait for it
+    bool signal;         // copies or collectives wait for it
     uint32_t waitCopies; // copies that must be done before it
+    uint32_t waitCollectives;
   };
   /// Chunks a worker has still to do; others take from it when they are done with theirs.
   struct alignas(64) Share {
@@ -68,6 +79,7 @@ private:
                  const Arenas &arenas);
   void addStage(const fbs::Stage &stage, const KernelTable &kernels,
                 const Arenas &arenas);
+  void addCollective(const fbs::Collective &collective, const Arenas &arenas);
   void openShare(int worker, size_t parallelIndex);
   void runTeamOrAlone(TraceRing *trace, const LaunchHook *hook);
   void runLaunches(int worker);
@@ -86,10 +98,12 @@ private:
   std::vector<void *> fixedAddresses; // parallel to `operands`
   std::vector<int64_t> params;
   std::vector<QueuedTransfer> transfers;
+  std::vector<QueuedCollective> collectives;
   std::unique_ptr<Share[]> shares; // [2][threads]: launches in turn use one half
   std::vector<Scratch> scratch;    // per worker
   ThreadTeam *team = nullptr;
   CopyQueue *copyQueue = nullptr;
+  CommQueue *commQueue = nullptr;
   TraceRing *trace = nullptr;
   const LaunchHook *hook = nullptr; // null in all but tests
 };

@@ -66,6 +66,13 @@ bool Plan::hasCopies() const {
   return false;
 }
 
+bool Plan::hasCollectives() const {
+  for (uint32_t i = 0; i < sizeOf(raw().programs()); ++i)
+    if (sizeOf(raw().programs()->Get(i)->collectives()) > 0)
+      return true;
+  return false;
+}
+
 std::optional<uint32_t> Plan::programIndex(std::string_view name,
                                            const PlanVariant &variant) const {
   for (uint32_t index : variant.programs)

@@ -57,6 +57,10 @@ public:
   }
   /// True if some program moves bytes between the device and the host.
   bool hasCopies() const;
+  /// True if some program has collectives.
+  bool hasCollectives() const;
+  /// Ranks that share an update.
+  int64_t ranks() const { return raw().ranks(); }
   /// What a session on this rung of the memory ladder reserves: its largest bucket.
   PlanMemory memory(uint32_t rung) const;
   int threads() const { return raw().threads(); }

@@ -325,6 +325,8 @@ Status checkPlan(const fbs::Plan &plan, SegmentRange segments) {
     status = checkPrograms(plan, budget);
   if (status.ok())
     status = checkVariants(plan, budget);
+  if (status.ok())
+    status = checkRanks(plan);
   return status;
 }
 

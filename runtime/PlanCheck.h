@@ -53,6 +53,11 @@ Status checkPrograms(const fbs::Plan &plan, VisitBudget &budget);
 /// Copies of a program: where they lie, and that neither queue waits for ever.
 Status checkCopies(const fbs::Plan &plan, const fbs::Program &program,
                    VisitBudget &budget);
+/// Collectives of a program: where they lie.
+Status checkCollectives(const fbs::Plan &plan, const fbs::Program &program,
+                        VisitBudget &budget);
+/// After checkPrograms: what plans for several ranks need.
+Status checkRanks(const fbs::Plan &plan);
 /// After checkPrograms.
 Status checkVariants(const fbs::Plan &plan, VisitBudget &budget);
 

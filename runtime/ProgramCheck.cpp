@@ -239,6 +239,8 @@ Status ProgramChecker::check() const {
   if (status.ok())
     status = checkLaunches();
   if (status.ok())
+    status = checkCollectives(plan, program, budget);
+  if (status.ok())
     status = checkCopies(plan, program, budget);
   if (status.ok())
     status = checkBuffers();

@@ -33,6 +33,8 @@ Status Session::setUp() {
     return Status::usage("variant " + std::to_string(options.variant) +
                          " is asked for, the plan has " +
                          std::to_string(planPtr->rungs()) + ", counted from 0");
+  if (Status status = checkRanks(); !status.ok())
+    return status;
   rungIndex = options.variant;
   if (Status status = reserve(); !status.ok())
     return status;
@@ -48,12 +50,14 @@ Status Session::setUp() {
     copyQueue = std::move(*queue);
   }
   if (options.traceEvents > 0)
-    ring =
-        std::make_unique<TraceRing>(threads + planPtr->hasCopies(), options.traceEvents);
+    // A row for each worker, the collectives and the copies.
+    ring = std::make_unique<TraceRing>(
+        threads + planPtr->hasCollectives() + planPtr->hasCopies(), options.traceEvents);
   seedValue = options.seed.value_or(planPtr->raw().seed());
   loadPrograms();
   findControls();
-  return initialState();
+  Status status = initialState();
+  return status.ok() ? joinRanks() : status;
 }
 
 Status Session::reserve() {
@@ -115,22 +119,27 @@ void Session::writeControls(int64_t firstSample, int64_t valid) {
   set(controls.sample, firstSample);
   set(controls.valid, valid);
   set(controls.pending, pending);
+  set(controls.rank, rank());
   controls.clipMax.write();
   for (const GroupControls &group : controls.groups)
     writeGroupControls(group);
 }
 
-void Session::execute(LoadedProgram &loaded, int64_t valid) {
+Status Session::execute(LoadedProgram &loaded, int64_t valid) {
   if (options.aroundProgram)
     options.aroundProgram(true);
-  loaded.executor->run(*team, copyQueue.get(), ring.get(), &options.aroundLaunch,
-                       &options.aroundCopy);
+  Status status = loaded.executor->run(
+      *team, {copyQueue.get(), commQueue.get(), ring.get(), &options.aroundLaunch,
+              &options.aroundCopy, &options.aroundCollective, updatesDone});
   if (options.aroundProgram)
     options.aroundProgram(false);
+  if (!status.ok())
+    return broken = status;
   lastProgram = &loaded;
   lastValid = valid;
   for (CroppedOutput &output : croppedOutputs)
     output.isUsed = false;
+  return status;
 }
 
 Status Session::update(LoadedProgram &loaded, StepResult &result) {
@@ -157,6 +166,8 @@ Status Session::update(LoadedProgram &loaded, StepResult &result) {
 
 Status Session::step(const Batch &batch, StepResult &result) {
   result = {};
+  if (Status status = checkMayTrain(); !status.ok())
+    return status;
   bool accumulates = planPtr->accumulate() > 1;
   auto loaded = find(accumulates ? microProgram : stepProgram, batch.bucket);
   if (!loaded)
@@ -166,18 +177,22 @@ Status Session::step(const Batch &batch, StepResult &result) {
   writeControls(batch.firstSample, batch.count);
   if (controls.scale)
     result.lossScale = *controls.scale;
-  execute(**loaded, batch.count);
+  if (Status status = execute(**loaded, batch.count); !status.ok())
+    return status;
   samplesDone = batch.firstSample + batch.count;
   result.lossSum = *(*loaded)->lossSum;
   result.lossCount = *(*loaded)->lossCount;
+  noteLoss(result);
   windowLossSum += result.lossSum;
   windowLossCount += result.lossCount;
   result.windowLossSum = windowLossSum;
   result.windowLossCount = windowLossCount;
   if (accumulates && ++pending < planPtr->accumulate())
     return closeRank();
-  if (!accumulates)
-    return explained(update(**loaded, result), batch, result);
+  if (!accumulates) {
+    Status status = closeWindow(1);
+    return status.ok() ? explained(update(**loaded, result), batch, result) : status;
+  }
   StepResult ofWindow;
   Status status = flush(ofWindow);
   ofWindow.lossSum = result.lossSum;
@@ -198,13 +213,14 @@ Status Session::closeRank() {
   writeControls(samplesDone, 0);
   if (controls.rank)
     *controls.rank = pending / perRank - 1;
-  execute(**loaded, 0);
-  return Status::success();
+  return execute(**loaded, 0);
 }
 
 Status Session::flush(StepResult &result) {
   result = {};
-  if (pending == 0)
+  if (Status status = checkMayTrain(); !status.ok())
+    return status;
+  if (pending == 0 && !sharesUpdates())
     return Status::success();
   auto loaded = find(updateProgram);
   if (!loaded)
@@ -213,8 +229,10 @@ Status Session::flush(StepResult &result) {
   writeControls(samplesDone, 0);
   if (controls.scale)
     result.lossScale = *controls.scale;
-  execute(**loaded, 0);
-  return update(**loaded, result);
+  Status status = execute(**loaded, 0);
+  if (status.ok())
+    status = closeWindow(pending);
+  return status.ok() ? update(**loaded, result) : status;
 }
 
 Status Session::eval(const Batch &batch, StepResult &result) {
@@ -225,7 +243,8 @@ Status Session::eval(const Batch &batch, StepResult &result) {
   if (Status status = feed(**loaded, batch, batch.firstSample); !status.ok())
     return status;
   writeControls(batch.firstSample, batch.count);
-  execute(**loaded, batch.count);
+  if (Status status = execute(**loaded, batch.count); !status.ok())
+    return status;
   result.lossSum = *(*loaded)->lossSum;
   result.lossCount = *(*loaded)->lossCount;
   return Status::success();
@@ -238,7 +257,8 @@ Status Session::infer(const Batch &batch) {
   if (Status status = feed(**loaded, batch, batch.firstSample); !status.ok())
     return status;
   writeControls(batch.firstSample, batch.count);
-  execute(**loaded, batch.count);
+  if (Status status = execute(**loaded, batch.count); !status.ok())
+    return status;
   cropOutputs(**loaded, batch);
   return Status::success();
 }

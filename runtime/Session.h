@@ -35,6 +35,9 @@ struct SessionOptions {
   InputCheckOptions inputs;
   KernelResolver resolver; // in place of the built-in catalogue
   std::function<void(const std::string &)> log;
+  /// Of a plan for several ranks: this rank's end of the group, which outlives the
+  /// session. Without it the session evaluates and infers, alone.
+  Communicator *communicator = nullptr;
 
   /// Fills the step reservation before every program, to see what is touched (law 1) and
   /// that nothing unwritten is read.
@@ -44,6 +47,7 @@ struct SessionOptions {
   std::function<void(bool)> aroundProgram;
   LaunchHook aroundLaunch;
   CopyHook aroundCopy;
+  CollectiveHook aroundCollective;
 };
 
 struct StepResult {
@@ -80,10 +84,12 @@ public:
   int threads() const { return team->size(); }
 
   /// Trains on one micro-batch; updates when the window of `accumulate` micro-batches is
-  /// complete. A batch that is refused changes nothing.
+  /// complete. A batch that is refused changes nothing. Of several ranks each has a
+  /// window of its own; the update is that of all, and so are its loss and `samples`.
   Status step(const Batch &batch, StepResult &result);
   /// Updates from a window that is not complete; nothing to do when it is empty
-  /// (result.updated says so).
+  /// (result.updated says so). Of several ranks, those that have not completed their
+  /// window when others have, even one without a micro-batch: they share the update.
   Status flush(StepResult &result);
   /// Runs the forward and backward part of a batch for its values alone, and says which
   /// operation is the first to give one that is not finite; empty when all are finite.
@@ -118,6 +124,16 @@ public:
   }
   int64_t pendingMicroBatches() const { return pending; }
   uint64_t seed() const { return seedValue; }
+
+  /// Of the group it trains in; 0 of 1 without one.
+  int rank() const { return sharesUpdates() ? options.communicator->rank() : 0; }
+  int ranks() const { return sharesUpdates() ? options.communicator->size() : 1; }
+  /// Null when it trains alone.
+  Communicator *communicator() const {
+    return sharesUpdates() ? options.communicator : nullptr;
+  }
+  /// Refused on all ranks unless they have the same state. Every rank calls it.
+  Status agreeOnState();
 
   /// The rate of the next update. The first group when no name is given.
   Result<double> rate(std::string_view group = {}) const;
@@ -258,10 +274,22 @@ private:
   double nadamProductOf(const GroupControls &group) const;
   void followChanges(int64_t before);
   void countUpdate(GroupControls &group, bool isSkipped);
-  void execute(LoadedProgram &loaded, int64_t valid);
+  Status execute(LoadedProgram &loaded, int64_t valid);
   void cropOutputs(const LoadedProgram &loaded, const Batch &batch);
   Result<uint32_t> findOutput(std::string_view name) const;
   Status closeRank();
+
+  // SessionRanks.cpp
+  struct LossRecord;
+  struct WindowHead;
+  static constexpr size_t headWords = 2;
+  bool sharesUpdates() const { return options.communicator && planPtr->ranks() > 1; }
+  Status checkRanks() const;
+  Status joinRanks();
+  Status checkMayTrain() const;
+  void noteLoss(const StepResult &result);
+  Status closeWindow(int64_t microBatches);
+
   Status update(LoadedProgram &loaded, StepResult &result);
   int64_t appliedUpdates() const { return updatesDone - skippedUpdates(); }
   Status scaleStuck(int64_t parameter) const;
@@ -274,6 +302,7 @@ private:
   Reservation stateMemory, stepMemory, hostStateMemory, hostStepMemory;
   std::unique_ptr<ThreadTeam> team;
   std::unique_ptr<CopyQueue> copyQueue; // where the plan has copies
+  std::unique_ptr<CommQueue> commQueue; // where it has collectives, and others to meet
   std::unique_ptr<TraceRing> ring;
   std::vector<std::array<LoadedProgram, 6>> programs; // by bucket
   uint32_t rungIndex = 0;                             // of the memory ladder
@@ -283,6 +312,9 @@ private:
   double windowLossSum = 0, windowLossCount = 0;
   const LoadedProgram *lastProgram = nullptr;
   int64_t lastValid = 0;
+  Status broken;                          // an error that has left the state half updated
+  std::vector<uint64_t> windowRecords;    // by rank: head, then a loss per micro-batch
+  std::vector<ElementRange> windowShards; // of it, by rank
   uint32_t bucketOfLast = 0;
   /// By output of the last program, where a part of it is left out. The room is kept.
   struct CroppedOutput {

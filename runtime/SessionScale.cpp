@@ -73,7 +73,8 @@ private:
 std::string Session::findNonFinite(const Batch &batch) {
   auto loaded =
       find(planPtr->accumulate() > 1 ? microProgram : stepProgram, batch.bucket);
-  if (!loaded || pending > 0)
+  // What meets other ranks cannot be run for one alone.
+  if (!loaded || pending > 0 || (*loaded)->executor->hasCollectives())
     return "";
   KeptState kept;
   std::vector<std::span<uint8_t>> sums; // empty outside a window
@@ -103,7 +104,8 @@ std::string Session::findNonFinite(const Batch &batch) {
     if (!isBefore)
       watch.launched(launch);
   };
-  (*loaded)->executor->run(*team, copyQueue.get(), nullptr, &hook);
+  if (!(*loaded)->executor->run(*team, {copyQueue.get(), nullptr, nullptr, &hook}).ok())
+    return "";
   for (std::span<uint8_t> bytes : sums)
     std::fill(bytes.begin(), bytes.end(), uint8_t(0));
   return watch.text();

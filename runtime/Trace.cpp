@@ -1,6 +1,7 @@
 #include "runtime/Trace.h"
 
 #include "runtime/AtomicFile.h"
+#include "runtime/CommQueue.h"
 #include "runtime/CopyQueue.h"
 #include "runtime/JsonText.h"
 
@@ -44,11 +45,34 @@ static std::string copyJson(const TraceEvent &event, int worker, uint64_t startN
          ",\"cat\":" + jsonText(viewOf(program.name())) + "," + numbers + "}";
 }
 
+static std::string collectiveJson(const TraceEvent &event, int worker, uint64_t startNs,
+                                  const fbs::Program &program) {
+  uint32_t index = event.launch & ~traceCollectiveBit;
+  const fbs::Collective *collective = program.collectives()->Get(index);
+  unsigned long long bytes = 0;
+  for (const fbs::CollectivePart *part : *collective->parts())
+    bytes += part->size();
+  char numbers[256];
+  std::snprintf(numbers, sizeof numbers,
+                "\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"collective\":%u,\"parts\":%u,"
+                "\"bytes\":%llu,\"predicted_us\":%.3f}",
+                static_cast<double>(event.beginNs - startNs) / 1e3,
+                static_cast<double>(event.endNs - event.beginNs) / 1e3, index,
+                sizeOf(collective->parts()), bytes, collective->predicted_us());
+  std::string what =
+      "all_reduce: " + std::string(viewOf(collective->parts()->Get(0)->name()));
+  return "{\"ph\":\"X\",\"pid\":1,\"tid\":" + std::to_string(worker) +
+         ",\"name\":" + jsonText(what) + ",\"cat\":" + jsonText(viewOf(program.name())) +
+         "," + numbers + "}";
+}
+
 static std::string eventJson(const TraceEvent &event, int worker, uint64_t startNs,
                              const Plan &plan) {
   const fbs::Program *program = plan.raw().programs()->Get(event.program);
   if (event.launch & traceCopyBit)
     return copyJson(event, worker, startNs, *program);
+  if (event.launch & traceCollectiveBit)
+    return collectiveJson(event, worker, startNs, *program);
   const fbs::Launch *launch = program->launches()->Get(event.launch);
   char times[128];
   std::snprintf(times, sizeof times, "\"ts\":%.3f,\"dur\":%.3f",
@@ -73,10 +97,14 @@ std::string traceJson(const TraceRing &ring, const Plan &plan) {
   for (int worker = 0; worker < ring.workers(); ++worker) {
     std::vector<TraceEvent> events = ring.events(worker);
     bool copies = !events.empty() && (events[0].launch & traceCopyBit);
+    bool comm = !copies && !events.empty() && (events[0].launch & traceCollectiveBit);
     text += std::string(worker ? ",\n" : "\n") +
             "{\"ph\":\"M\",\"pid\":1,\"tid\":" + std::to_string(worker) +
             ",\"name\":\"thread_name\",\"args\":{\"name\":\"" +
-            (copies ? "copies" : "worker " + std::to_string(worker)) + "\"}}";
+            (copies ? "copies"
+             : comm ? "collectives"
+                    : "worker " + std::to_string(worker)) +
+            "\"}}";
     for (const TraceEvent &event : events)
       text += ",\n" + eventJson(event, worker, startNs, plan);
   }

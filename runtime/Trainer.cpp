@@ -59,6 +59,12 @@ private:
   int64_t updatesPerEpoch() const;
   int64_t target() const;
   Status runWindow(StepResult &result, double &computeUs);
+  Status runShare(StepResult &result, double &computeUs);
+  Status nextOf(int64_t position, int64_t count);
+  Status withOthers(const std::function<Status()> &work);
+  Status tellOthers(bool isDone);
+  Status atSyncPoint(bool evaluates, bool saves);
+  bool leads() const { return session.rank() == 0; }
   Status explained(Status status, int64_t firstSample, const StepResult &result);
   Status afterUpdate(const StepResult &result, double rate, double computeUs);
   Status save();
@@ -78,6 +84,8 @@ private:
   double wallSeconds = 0;
   int64_t firstUpdate = 0, firstSample = 0, end = 0;
   bool stopped = false;
+  bool stopsNext = false;
+  bool others = false; // rank 0 has said that it goes on working
   std::optional<BestEvaluation> stopper, keeper; // of earlyStop, of keepBest
 };
 
@@ -125,7 +133,7 @@ bool TrainLoop::isTailSkipped() const {
 
 int64_t TrainLoop::updatesPerEpoch() const {
   EpochBatches batches = source.batches(session.plan().batch());
-  int64_t accumulate = session.plan().accumulate();
+  int64_t accumulate = session.plan().accumulate() * session.ranks();
   int64_t taken = session.plan().fullBatches() ? batches.full : batches.all;
   return (taken + accumulate - 1) / accumulate;
 }
@@ -141,6 +149,8 @@ int64_t TrainLoop::target() const {
 
 /// Micro-batches up to the next update. The end of an epoch ends a window too.
 Status TrainLoop::runWindow(StepResult &result, double &computeUs) {
+  if (session.ranks() > 1)
+    return runShare(result, computeUs);
   computeUs = 0;
   int64_t firstSample = session.samples();
   do {
@@ -157,6 +167,85 @@ Status TrainLoop::runWindow(StepResult &result, double &computeUs) {
       return explained(std::move(status), firstSample, result);
   } while (!result.updated);
   return Status::success();
+}
+
+/// The micro-batch at a position of the endless sequence.
+Status TrainLoop::nextOf(int64_t position, int64_t count) {
+  Status status = source.seek(position);
+  if (status.ok())
+    status = source.next(batch);
+  if (status.ok() && (batch.firstSample != position || batch.count != count))
+    return Status::usage("the source gives " + std::to_string(batch.count) +
+                         " samples at " + std::to_string(batch.firstSample) +
+                         ", several ranks need " + std::to_string(count) + " at " +
+                         std::to_string(position) +
+                         ": batches that are full up to the end of an epoch");
+  return status;
+}
+
+/// A rank's micro-batches of a window: of all of them in order, rank r has those from
+/// r * accumulate on. All ranks see the same sequence, and so the same end of an epoch.
+Status TrainLoop::runShare(StepResult &result, double &computeUs) {
+  computeUs = 0;
+  int64_t share = session.plan().accumulate(), full = session.plan().batch();
+  int64_t first = share * session.rank(), position = session.samples();
+  bool isEpochEnd = false;
+  result = {};
+  for (int64_t index = 0; index < share * session.ranks() && !isEpochEnd;) {
+    int64_t left = source.size() - position % source.size();
+    int64_t count = std::min(full, left);
+    isEpochEnd = count == left;
+    int64_t at = position;
+    position += count;
+    if (isTailSkipped() && count < full) {
+      isEpochEnd = index > 0; // of an empty window: it begins with the next epoch
+      continue;
+    }
+    if (index >= first && index < first + share) {
+      Status status = nextOf(at, count);
+      uint64_t beginNs = nowNs();
+      if (status.ok())
+        status = session.step(batch, result);
+      computeUs += static_cast<double>(nowNs() - beginNs) / 1e3;
+      if (!status.ok())
+        return status;
+    }
+    ++index;
+  }
+  if (result.updated)
+    return Status::success();
+  uint64_t beginNs = nowNs();
+  Status status = session.flush(result);
+  computeUs += static_cast<double>(nowNs() - beginNs) / 1e3;
+  return status;
+}
+
+/// One byte from rank 0: it goes on working, or is done and training goes on or ends.
+Status TrainLoop::tellOthers(bool isDone) {
+  Communicator *comm = session.communicator();
+  uint8_t word = !isDone ? 2 : stopped ? 1 : 0;
+  const Part part{&word, 1};
+  if (Status status =
+          comm->broadcast({&part, 1}, 0, {"between updates", session.updates(), "", 0});
+      !status.ok())
+    return status;
+  stopped = word == 1;
+  others = word == 2;
+  return Status::success();
+}
+
+/// Rank 0 works while the others wait, who hear from it so often that no timeout passes.
+Status TrainLoop::withOthers(const std::function<Status()> &work) {
+  if (session.ranks() == 1)
+    return work();
+  if (leads()) {
+    Status status = work();
+    return status.ok() ? tellOthers(true) : status;
+  }
+  Status status = tellOthers(false);
+  while (status.ok() && others)
+    status = tellOthers(false);
+  return status;
 }
 
 /// Where the session does not say which operation came to a value that is not finite,
@@ -186,7 +275,12 @@ Status TrainLoop::save() {
 }
 
 Status TrainLoop::runEval() {
-  auto report = evaluate(session, *evalSource, options.onEvalBatch);
+  EvalBatchHook hook = [&](const Session &running, const Batch &evaluated) {
+    Status status =
+        options.onEvalBatch ? options.onEvalBatch(running, evaluated) : Status::success();
+    return status.ok() && session.ranks() > 1 ? tellOthers(false) : status;
+  };
+  auto report = evaluate(session, *evalSource, hook);
   if (!report)
     return report.status();
   summary.eval = *report;
@@ -294,16 +388,28 @@ Status TrainLoop::afterUpdate(const StepResult &result, double rate, double comp
     progress.skipped = result.skipped;
     progress.skippedUpdates = session.skippedUpdates();
     progress.stepUs = computeUs;
-    stopped = !options.onUpdate(progress);
+    bool goesOn = options.onUpdate(progress);
+    // Of several ranks none ends alone: they hear of it when they meet next.
+    (session.ranks() == 1 ? stopped : stopsNext) |= !goesOn;
   }
   bool isLast = stopped || updates >= end;
   bool evalDue = options.evalEvery > 0 && updates % options.evalEvery == 0;
-  if (evalSource && (isLast || evalDue))
-    if (Status status = runEval(); !status.ok())
-      return status;
-  isLast |= stopped;
   bool saveDue = options.checkpointEvery > 0 && updates % options.checkpointEvery == 0;
-  return isLast || saveDue ? save() : Status::success();
+  return atSyncPoint(isLast || evalDue, isLast || saveDue);
+}
+
+/// All ranks come here together; rank 0 evaluates and writes.
+Status TrainLoop::atSyncPoint(bool evaluates, bool saves) {
+  if (!evaluates && !saves)
+    return Status::success();
+  return withOthers([&] {
+    bool wasStopped = stopped;
+    stopped |= stopsNext;
+    if (evaluates && evalSource)
+      if (Status status = runEval(); !status.ok())
+        return status;
+    return saves || stopped != wasStopped ? save() : Status::success();
+  });
 }
 
 void TrainLoop::finish() {
@@ -329,6 +435,8 @@ Status TrainLoop::run() {
   if (status.ok() && options.onStart)
     status = options.onStart(session);
   if (status.ok())
+    status = session.agreeOnState();
+  if (status.ok() && leads())
     status = loadBest();
   if (status.ok())
     status = source.seek(session.samples());
@@ -365,8 +473,12 @@ Status TrainLoop::run() {
 Result<TrainSummary> train(Session &session, BatchSource &source, BatchSource *evalSource,
                            const TrainOptions &options) {
   TrainLoop loop(session, source, evalSource, options);
-  if (Status status = loop.run(); !status.ok())
+  if (Status status = loop.run(); !status.ok()) {
+    // The others would wait for this rank in vain.
+    if (Communicator *comm = session.communicator())
+      comm->abort(status);
     return status;
+  }
   return std::move(loop.summary);
 }
 

@@ -74,6 +74,8 @@ struct TrainOptions {
   std::function<Result<double>(const std::string &metric)> metric;
 
   /// After every update; false ends training early, as if this had been the last update.
+  /// Of several ranks rank 0 is asked, and its answer counts at the next evaluation or
+  /// checkpoint.
   std::function<bool(const TrainProgress &)> onUpdate;
   std::function<void(const EvalReport &)> onEval;
   EvalBatchHook onEvalBatch;

@@ -38,20 +38,24 @@ Status checkRows(const ProgramSet &set, const fbs::Program &program, bool areInp
   return Status::success();
 }
 
-/// `step` alone, or `micro` with `update`, as `accumulate` says.
+/// `step` alone, or `micro` with `update`, as `accumulate` says; of several ranks some
+/// may have nothing to `step` on, and `update`.
 Status checkEntries(const fbs::Plan &plan, const ProgramSet &set,
                     const std::unordered_set<std::string_view> &names) {
-  bool accumulates = plan.accumulate() > 1;
+  bool accumulates = plan.accumulate() > 1, shares = plan.ranks() > 1;
   auto mismatch = [&](const char *what) {
     return broken(set.where + what + " with accumulate " +
-                  std::to_string(plan.accumulate()));
+                  std::to_string(plan.accumulate()) +
+                  (shares ? " and ranks " + std::to_string(plan.ranks()) : ""));
   };
   if (names.contains("step") && accumulates)
     return mismatch("program 'step'");
-  if ((names.contains("micro") || names.contains("update")) && !accumulates)
+  if ((names.contains("micro") || (names.contains("update") && !shares)) && !accumulates)
     return mismatch("program 'micro' or 'update'");
-  if (names.contains("micro") != names.contains("update"))
-    return mismatch("only one of 'micro' and 'update'");
+  if (names.contains(accumulates ? "micro" : "step") != names.contains("update") &&
+      (accumulates || shares))
+    return mismatch(accumulates ? "only one of 'micro' and 'update'"
+                                : "only one of 'step' and 'update'");
   if (names.contains("close_rank") != (names.contains("micro") && plan.as_ranks() > 1))
     return broken(set.where + "program 'close_rank' does not go with as_ranks " +
                   std::to_string(plan.as_ranks()));

@@ -69,6 +69,8 @@ private:
 #include "ir/graph/Train.h.inc"
 #define GET_OP_CLASSES
 #include "ir/graph/Optimizer.h.inc"
+#define GET_OP_CLASSES
+#include "ir/graph/Collective.h.inc"
 
 namespace sluice::graph {
 inline mlir::RankedTensorType tensorType(mlir::Value value) {

@@ -52,4 +52,8 @@ void GraphDialect::initialize() {
 #define GET_OP_LIST
 #include "ir/graph/Optimizer.cpp.inc"
       >();
+  addOperations<
+#define GET_OP_LIST
+#include "ir/graph/Collective.cpp.inc"
+      >();
 }

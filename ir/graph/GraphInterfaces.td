@@ -68,4 +68,16 @@ def Graph_TrainingMode : OpInterface<"TrainingMode"> {
       "void", "recordStatistics", (ins "::mlir::OpBuilder &":$builder), "", "(void)builder;">];
 }
 
+def Graph_Collective : OpInterface<"Collective"> {
+  let description = [{
+    All ranks take part in it, each as often as the others and in the same order. Such operations have memory effects: they are
+    never joined, removed, fused or run again.
+  }];
+  let cppNamespace = "::sluice::graph";
+  let methods = [
+    InterfaceMethod<"What it is called on every rank.", "::llvm::StringRef", "collectiveName", (ins)>,
+    InterfaceMethod<"Computes the results of all ranks, in the order of ranks; the operation is that of rank 0.",
+      "::llvm::LogicalResult", "evaluateRanks", (ins "::llvm::MutableArrayRef<::sluice::graph::Evaluation>":$ranks)>];
+}
+
 #endif

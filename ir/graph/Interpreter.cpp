@@ -156,6 +156,12 @@ public:
 
   LogicalResult bindInputs(func::FuncOp function, ArrayRef<HostTensor> inputs);
   LogicalResult runBlock(Block &block);
+  /// From `next` on to the next collective, or to the terminator.
+  FailureOr<Operation *> runToCollective(Operation *next);
+  Evaluation open(Operation *op, SmallVectorImpl<const HostTensor *> &operands,
+                  SmallVectorImpl<HostTensor> &results);
+  void close(Operation *op, MutableArrayRef<HostTensor> results);
+  void release(Operation *op);
   std::vector<HostTensor> take(OperandRange operands);
   void commit();
 
@@ -167,7 +173,6 @@ private:
     uses[value] = std::distance(value.use_begin(), value.use_end());
     values[value] = std::move(tensor);
   }
-  void release(Operation *op);
   void roundAll(HostTensor &tensor);
   LogicalResult runOp(Operation *op);
   LogicalResult read(ReadOp op);
@@ -247,18 +252,27 @@ LogicalResult Run::runRegion(RegionOp op) {
   return success();
 }
 
-LogicalResult Run::evaluate(Evaluable op) {
-  SmallVector<const HostTensor *> operands;
+Evaluation Run::open(Operation *op, SmallVectorImpl<const HostTensor *> &operands,
+                     SmallVectorImpl<HostTensor> &results) {
   for (Value operand : op->getOperands())
     operands.push_back(&get(operand));
-  SmallVector<HostTensor> results;
   for (Type type : op->getResultTypes())
     results.push_back(HostTensor::zeros(cast<RankedTensorType>(type)));
-  Evaluation eval(op, operands, results, precision);
-  if (failed(op.evaluate(eval)))
-    return failure();
+  return Evaluation(op, operands, results, precision);
+}
+
+void Run::close(Operation *op, MutableArrayRef<HostTensor> results) {
   for (auto [value, tensor] : llvm::zip_equal(op->getResults(), results))
     define(value, std::move(tensor));
+}
+
+LogicalResult Run::evaluate(Evaluable op) {
+  SmallVector<const HostTensor *> operands;
+  SmallVector<HostTensor> results;
+  Evaluation eval = open(op, operands, results);
+  if (failed(op.evaluate(eval)))
+    return failure();
+  close(op, results);
   return success();
 }
 
@@ -286,6 +300,17 @@ LogicalResult Run::runBlock(Block &block) {
   return success();
 }
 
+FailureOr<Operation *> Run::runToCollective(Operation *next) {
+  for (; !next->hasTrait<OpTrait::IsTerminator>(); next = next->getNextNode()) {
+    if (isa<Collective>(next))
+      return next;
+    if (failed(runOp(next)))
+      return failure();
+    release(next);
+  }
+  return next;
+}
+
 std::vector<HostTensor> Run::take(OperandRange operands) {
   std::vector<HostTensor> tensors;
   for (Value operand : operands)
@@ -311,6 +336,58 @@ FailureOr<std::vector<HostTensor>> interpret(func::FuncOp function,
       run.take(function.front().getTerminator()->getOperands());
   run.commit();
   return results;
+}
+
+/// The collective that all ranks have come to.
+static LogicalResult runTogether(MutableArrayRef<Run> runs, ArrayRef<Operation *> ops) {
+  auto first = dyn_cast<Collective>(ops.front());
+  std::vector<SmallVector<const HostTensor *>> operands(runs.size());
+  std::vector<SmallVector<HostTensor>> results(runs.size());
+  SmallVector<Evaluation> evaluations;
+  for (size_t r = 0; r < runs.size(); ++r) {
+    auto other = dyn_cast<Collective>(ops[r]);
+    if (!first || !other || other->getName() != first->getName() ||
+        other.collectiveName() != first.collectiveName() ||
+        other->getOperandTypes() != first->getOperandTypes())
+      return ops[r]->emitOpError("of rank ") << r << " is not what rank 0 has come to";
+    evaluations.push_back(runs[r].open(ops[r], operands[r], results[r]));
+  }
+  if (failed(first.evaluateRanks(evaluations)))
+    return failure();
+  for (size_t r = 0; r < runs.size(); ++r) {
+    runs[r].close(ops[r], results[r]);
+    runs[r].release(ops[r]);
+  }
+  return success();
+}
+
+LogicalResult interpretRanks(MutableArrayRef<RankRun> ranks, Precision precision) {
+  std::vector<Run> runs;
+  SmallVector<Operation *> next;
+  for (RankRun &rank : ranks) {
+    runs.emplace_back(*rank.state, precision);
+    if (failed(runs.back().bindInputs(rank.function, rank.inputs)))
+      return failure();
+    next.push_back(&rank.function.front().front());
+  }
+  for (bool done = false; !done;) {
+    for (size_t r = 0; r < runs.size(); ++r) {
+      FailureOr<Operation *> stop = runs[r].runToCollective(next[r]);
+      if (failed(stop))
+        return failure();
+      next[r] = *stop;
+    }
+    done = llvm::all_of(next, [](Operation *op) { return !isa<Collective>(op); });
+    if (!done && failed(runTogether(runs, next)))
+      return failure();
+    for (Operation *&op : next)
+      op = done ? op : op->getNextNode();
+  }
+  for (size_t r = 0; r < runs.size(); ++r) {
+    ranks[r].results = runs[r].take(next[r]->getOperands());
+    runs[r].commit();
+  }
+  return success();
 }
 
 } // namespace sluice::graph

@@ -65,4 +65,17 @@ mlir::FailureOr<std::vector<HostTensor>> interpret(mlir::func::FuncOp function,
                                                    llvm::ArrayRef<HostTensor> inputs,
                                                    StateMap &state, Precision precision);
 
+/// A rank's part in a run of several.
+struct RankRun {
+  mlir::func::FuncOp function;
+  llvm::ArrayRef<HostTensor> inputs;
+  StateMap *state = nullptr;
+  std::vector<HostTensor> results = {}; ///< of the run
+};
+
+/// Runs one function per rank, which meet in their collectives: those of all ranks must
+/// be the same, in the same order.
+mlir::LogicalResult interpretRanks(llvm::MutableArrayRef<RankRun> ranks,
+                                   Precision precision);
+
 } // namespace sluice::graph

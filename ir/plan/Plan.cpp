@@ -116,21 +116,27 @@ static QueueOp queueNamed(ProgramOp program, StringRef name) {
 }
 QueueOp ProgramOp::queue() { return queueNamed(*this, "compute"); }
 QueueOp ProgramOp::copyQueue() { return queueNamed(*this, "copy"); }
+QueueOp ProgramOp::commQueue() { return queueNamed(*this, "comm"); }
 
 static LogicalResult verifyQueue(QueueOp queue) {
-  bool copies = queue.getSymName() == "copy";
-  if (!copies && queue.getSymName() != "compute")
+  StringRef name = queue.getSymName();
+  bool computes = name == "compute", copies = name == "copy";
+  if (!computes && !copies && name != "comm")
     return queue.emitOpError("is named '")
-           << queue.getSymName() << "', expected 'compute' or 'copy'";
+           << name << "', expected 'compute', 'copy' or 'comm'";
   for (Operation &op : queue.getBody().front()) {
-    bool known =
-        isa<WaitOp, SignalOp>(op) || (copies ? isa<CopyOp>(op) : isa<LaunchOp>(op));
+    bool known = isa<WaitOp, SignalOp>(op) || (computes ? isa<LaunchOp>(op)
+                                               : copies ? isa<CopyOp>(op)
+                                                        : isa<CollectiveOp>(op));
     if (!known)
-      return op.emitOpError("is not allowed in the queue '") << queue.getSymName() << "'";
-    if (auto wait = dyn_cast<WaitOp>(op);
-        wait && wait.getQueue() != (copies ? "compute" : "copy"))
-      return op.emitOpError("waits for '") << wait.getQueue() << "', expected '"
-                                           << (copies ? "compute" : "copy") << "'";
+      return op.emitOpError("is not allowed in the queue '") << name << "'";
+    auto wait = dyn_cast<WaitOp>(op);
+    if (!wait)
+      continue;
+    StringRef other = wait.getQueue();
+    if (computes ? other != "copy" && other != "comm" : other != "compute")
+      return op.emitOpError("waits for '")
+             << other << "', expected " << (computes ? "'copy' or 'comm'" : "'compute'");
   }
   return success();
 }
@@ -145,9 +151,9 @@ LogicalResult ProgramOp::verifyRegions() {
       return failure();
     ++queues;
   }
-  if (!queue() || queues != 1 + bool(copyQueue()))
-    return emitOpError("has ") << queues
-                               << " queues, expected 'compute' and at most one 'copy'";
+  if (!queue() || queues != 1 + bool(copyQueue()) + bool(commQueue()))
+    return emitOpError("has ")
+           << queues << " queues, expected 'compute' and at most one 'copy' and 'comm'";
   return success();
 }
 
@@ -250,6 +256,18 @@ LogicalResult CopyOp::verify() {
   if (from && to && from.getSize() != to.getSize())
     return emitOpError("moves ")
            << from.getSize() << " bytes to a buffer of " << to.getSize();
+  return success();
+}
+
+LogicalResult CollectiveOp::verify() {
+  if (getKind() != "all_reduce")
+    return emitOpError("is of the unknown kind '") << getKind() << "'";
+  if (getNames().size() != getIns().size() || getIns().empty())
+    return emitOpError("has ") << getNames().size() << " names for " << getIns().size()
+                               << " buffers";
+  Type element = getElement();
+  if (!element.isF32() && !element.isF64() && !element.isInteger(64))
+    return emitOpError("cannot add elements of type ") << element;
   return success();
 }
 

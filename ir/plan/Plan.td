@@ -67,7 +67,8 @@ def Plan_ProgramOp : Plan_Op<"program", [NoTerminator, IsolatedFromAbove, Single
     these live ranges is smaller), `peak` the bytes by category at the instant that needs most; `host_bytes` and
     `host_bound_bytes` are those of the host's reservation. No symbol: a tensor of the state may have the same name.
 
-    The launches run in the queue `compute`. What moves between device and host runs beside them, in the queue `copy`.
+    The launches run in the queue `compute`. What moves between device and host runs beside them, in the queue `copy`, and what
+    ranks do together in the queue `comm`.
   }];
   let arguments = (ins SymbolNameAttr:$entry, DefaultValuedAttr<I64Attr, "0">:$step_bytes,
     DefaultValuedAttr<I64Attr, "0">:$bound_bytes, DefaultValuedAttr<F64Attr, "0.0">:$predicted_us,
@@ -81,6 +82,8 @@ def Plan_ProgramOp : Plan_Op<"program", [NoTerminator, IsolatedFromAbove, Single
     QueueOp queue();
     /// The queue of the copies; null where nothing is copied.
     QueueOp copyQueue();
+    /// The queue of the collectives; null where ranks have nothing to say to each other.
+    QueueOp commQueue();
   }];
 }
 
@@ -138,7 +141,7 @@ def Plan_OutputOp : Plan_Op<"output", [ParentOneOf<["ProgramOp"]>]> {
 }
 
 def Plan_QueueOp : Plan_Op<"queue", [NoTerminator, SingleBlock, ParentOneOf<["ProgramOp"]>]> {
-  let summary = "Launches, or copies, that run one after the other";
+  let summary = "Launches, copies, or collectives, that run one after the other";
   let description = [{
     `plan.signal` says how many launches (or copies) of its queue are done; `plan.wait` holds its queue until another
     one has said so many.
@@ -186,6 +189,18 @@ def Plan_CopyOp : Plan_Op<"copy", [ParentOneOf<["QueueOp"]>]> {
   let arguments = (ins StrAttr:$label, Plan_BufferType:$source, Plan_BufferType:$target,
     DefaultValuedAttr<F64Attr, "0.0">:$predicted_us);
   let assemblyFormat = "$label $source `to` $target attr-dict";
+  let hasVerifier = 1;
+}
+
+def Plan_CollectiveOp : Plan_Op<"collective", [ParentOneOf<["QueueOp"]>, SameVariadicOperandSize]> {
+  let summary = "One message of all ranks: a bucket of buffers";
+  let description = [{
+    `all_reduce`: output i becomes the sum of input i over the ranks, elements of type `element`; they may be the same bytes. `names` has one name
+    per buffer, equal on all ranks.
+  }];
+  let arguments = (ins StrAttr:$kind, StrArrayAttr:$names, TypeAttr:$element, Variadic<Plan_BufferType>:$ins, Variadic<Plan_BufferType>:$outs,
+    DefaultValuedAttr<F64Attr, "0.0">:$predicted_us);
+  let assemblyFormat = "$kind $names `of` $element `ins` `(` $ins `)` `outs` `(` $outs `)` attr-dict";
   let hasVerifier = 1;
 }
 

@@ -32,6 +32,7 @@ LogicalResult lowerOperation(Operation *op, ProgramBuilder &b) {
       .Case([&](CumSumOp op) { return lowerCumSum(op, b); })
       .Case([&](CtcLossOp op) { return lowerCtcLoss(op, b); })
       .Case([&](CtcLossGradOp op) { return lowerCtcLossGrad(op, b); })
+      .Case([&](AllReduceOp op) { return lowerAllReduce(op, b); })
       .Default([](Operation *op) {
         return op->emitError("'")
                << op->getName() << "' has no kernel yet for "

@@ -38,6 +38,7 @@ mlir::LogicalResult lowerCumSum(graph::CumSumOp op, ProgramBuilder &builder);
 mlir::LogicalResult lowerCtcLoss(graph::CtcLossOp op, ProgramBuilder &builder);
 mlir::LogicalResult lowerCtcLossGrad(graph::CtcLossGradOp op, ProgramBuilder &builder);
 mlir::LogicalResult lowerRegion(graph::RegionOp op, ProgramBuilder &builder);
+mlir::LogicalResult lowerAllReduce(graph::AllReduceOp op, ProgramBuilder &builder);
 
 /// Fills `buffer` with one element of `type`.
 void lowerFill(mlir::Operation *op, mlir::Value buffer, mlir::RankedTensorType type,

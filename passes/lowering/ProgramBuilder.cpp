@@ -230,10 +230,10 @@ void ProgramBuilder::stage(Location loc, const StageSpec &spec) {
                                  DenseI64ArrayAttr(), inPlace, DenseI64ArrayAttr());
 }
 
-void ProgramBuilder::launch(Operation *op, const LaunchSpec &spec,
-                            ArrayRef<StageSpec> stages) {
+plan::LaunchOp ProgramBuilder::launch(Operation *op, const LaunchSpec &spec,
+                                      ArrayRef<StageSpec> stages) {
   if (spec.units == 0)
-    return;
+    return {};
   OperationState state(op->getLoc(), plan::LaunchOp::getOperationName());
   state.addAttribute("label", launches.getStringAttr(spec.label));
   state.addAttribute(
@@ -254,6 +254,7 @@ void ProgramBuilder::launch(Operation *op, const LaunchSpec &spec,
   launches.setInsertionPointToEnd(&launchOp.getBody().front());
   for (const StageSpec &each : stages)
     stage(op->getLoc(), each);
+  return launchOp;
 }
 
 void ProgramBuilder::copy(Operation *op, Value from, Value to, int64_t elements,

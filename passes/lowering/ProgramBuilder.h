@@ -87,10 +87,11 @@ public:
   /// bytes.
   mlir::Value destination(mlir::Value result);
 
-  void launch(mlir::Operation *op, const LaunchSpec &spec,
-              llvm::ArrayRef<StageSpec> stages);
-  void launch(mlir::Operation *op, const LaunchSpec &spec, const StageSpec &stage) {
-    launch(op, spec, llvm::ArrayRef(stage));
+  plan::LaunchOp launch(mlir::Operation *op, const LaunchSpec &spec,
+                        llvm::ArrayRef<StageSpec> stages);
+  plan::LaunchOp launch(mlir::Operation *op, const LaunchSpec &spec,
+                        const StageSpec &stage) {
+    return launch(op, spec, llvm::ArrayRef(stage));
   }
   /// A copy of all bytes of `from` to `to`.
   void copy(mlir::Operation *op, mlir::Value from, mlir::Value to, int64_t elements,

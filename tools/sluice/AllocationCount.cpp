@@ -5,11 +5,11 @@
 #include <cstddef>
 
 namespace {
-std::atomic<bool> counting{false};
+std::atomic<int> running{0}, programs{1};
 std::atomic<uint64_t> allocations{0};
 
 void note() {
-  if (counting.load(std::memory_order_relaxed))
+  if (running.load(std::memory_order_relaxed) == programs.load(std::memory_order_relaxed))
     allocations.fetch_add(1, std::memory_order_relaxed);
 }
 } // namespace
@@ -46,6 +46,7 @@ int posix_memalign(void **block, size_t alignment, size_t size) {
 namespace sluice::cli {
 
 uint64_t allocationsInSteps() { return allocations.load(); }
-void countAllocations(bool on) { counting.store(on); }
+void countAllocations(bool on) { running.fetch_add(on ? 1 : -1); }
+void countAllocationsOf(int ranks) { programs.store(ranks); }
 
 } // namespace sluice::cli

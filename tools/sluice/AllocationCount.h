@@ -10,5 +10,8 @@ namespace sluice::cli {
 /// any thread.
 uint64_t allocationsInSteps();
 void countAllocations(bool on);
+/// Of several ranks in this process only what is made while all of them are in a program
+/// counts: between programs they read data.
+void countAllocationsOf(int ranks);
 
 } // namespace sluice::cli

@@ -18,7 +18,7 @@ namespace {
 struct CompileArguments {
   std::string model, spec, memory, out, stopAfter = "code", device = "cpu";
   std::vector<std::string> sets, shapes;
-  int threads = 0, ranks = 1;
+  int threads = 0, ranks = 0;
   bool noFuse = false;
 };
 
@@ -45,9 +45,14 @@ std::optional<TrainingSpec> specOf(const CompileArguments &arguments, Console &c
   }
   if (arguments.threads > 0)
     spec.threads = arguments.threads;
-  if (arguments.ranks != 1)
-    problem = "--ranks " + std::to_string(arguments.ranks) +
-              " is not yet supported; plans have 1 rank";
+  if (arguments.ranks > 0)
+    spec.ranks = arguments.ranks;
+  if (arguments.ranks < 0 || spec.ranks > 4096)
+    problem = "--ranks " + std::to_string(arguments.ranks) + ": expected 1 to 4096";
+  if (spec.ranks > 1 && spec.asRanks > 1)
+    problem = "--ranks " + std::to_string(spec.ranks) +
+              ": 'accumulate.as_ranks' is what one rank does in place of many; leave one "
+              "of them out";
   if (problem) {
     code = console.fail(Status::usage(*problem));
     return std::nullopt;
@@ -267,7 +272,8 @@ Command addCompile(CLI::App &parent, Console &console) {
                   "budget, such as 512MiB: refused if the plan needs more");
   app->add_option("--threads", arguments->threads,
                   "workers; any number gives the same bits");
-  app->add_option("--ranks", arguments->ranks, "1");
+  app->add_option("--ranks", arguments->ranks,
+                  "ranks that share an update (parallel.data); default 1");
   app->add_option("--device", arguments->device,
                   "profile that predicts times: cpu, or a file of sluice calibrate");
   app->add_option("--stop-after", arguments->stopAfter,

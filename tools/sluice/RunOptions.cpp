@@ -36,7 +36,7 @@ void addRunOptions(CLI::App *app, RunOptions &options, const char *checkpointHel
 
 Result<std::unique_ptr<Session>> openSession(const RunOptions &options,
                                              const Console &console, size_t traceEvents,
-                                             bool pattern) {
+                                             bool pattern, Communicator *communicator) {
   auto plan = PlanReader::readFile(options.plan);
   if (!plan)
     return plan.status();
@@ -48,7 +48,11 @@ Result<std::unique_ptr<Session>> openSession(const RunOptions &options,
   session.traceEvents = traceEvents;
   if (pattern)
     session.stepPattern = uint8_t{0xa5};
-  session.log = [&console](const std::string &text) { console.message("note: " + text); };
+  session.communicator = communicator;
+  if (!communicator || communicator->rank() == 0)
+    session.log = [&console](const std::string &text) {
+      console.message("note: " + text);
+    };
   session.aroundProgram = countAllocations;
   auto created = Session::create(*plan, session);
   if (created && !options.weights.empty())

@@ -25,8 +25,8 @@ void addRunOptions(CLI::App *app, RunOptions &options, const char *checkpointHel
 /// Opens the plan and creates its session; loads --weights when given.
 Result<std::unique_ptr<Session>> openSession(const RunOptions &options,
                                              const Console &console,
-                                             size_t traceEvents = 0,
-                                             bool pattern = false);
+                                             size_t traceEvents = 0, bool pattern = false,
+                                             Communicator *communicator = nullptr);
 
 /// The source for a program's inputs; shuffled when `shuffle`. `buckets` are names, for
 /// each set of data or for all.

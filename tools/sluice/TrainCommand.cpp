@@ -4,6 +4,7 @@
 #include "tools/sluice/AllocationCount.h"
 #include "tools/sluice/EvalMetrics.h"
 #include "tools/sluice/HyperOptions.h"
+#include "tools/sluice/LocalRanks.h"
 #include "tools/sluice/Progress.h"
 #include "tools/sluice/RunOptions.h"
 
@@ -46,7 +47,8 @@ Status checkArguments(const TrainArguments &arguments) {
     return Status::usage("say how long to train: --steps N or --epochs N");
   if (arguments.communicator != "local")
     return Status::usage("--comm " + arguments.communicator +
-                         " is not yet supported; plans run on local threads");
+                         " is not yet supported, only local: ranks are threads of this "
+                         "process");
   if (arguments.resume && arguments.run.checkpoint.empty())
     return Status::usage("--resume needs --checkpoint DIR");
   if (arguments.evalData.empty()) {
@@ -157,16 +159,67 @@ void report(const TrainArguments &arguments, const Session &session,
   }
 }
 
+Result<std::unique_ptr<BatchSource>> openTraining(const TrainArguments &arguments,
+                                                  const Session &session) {
+  std::string program = session.plan().accumulate() > 1 ? "micro" : "step";
+  return openSource(session, program, arguments.run.data, arguments.run.buckets,
+                    !arguments.run.noShuffle);
+}
+
+/// What all ranks do alike.
+TrainOptions sharedOptions(const TrainArguments &arguments) {
+  TrainOptions options;
+  if (arguments.steps > 0)
+    options.steps = arguments.steps;
+  if (arguments.epochs > 0)
+    options.epochs = arguments.epochs;
+  options.evalEvery = arguments.evalEvery;
+  options.checkpointFolder = arguments.run.checkpoint;
+  options.checkpointEvery = arguments.checkpointEvery;
+  options.resume = arguments.resume;
+  options.onStart = [&](Session &starting) {
+    return applyHyperOptions(arguments.hyper, starting);
+  };
+  return options;
+}
+
+/// A rank that neither logs nor writes.
+Status runOther(const TrainArguments &arguments, const Console &console,
+                Communicator &comm) {
+  auto session = openSession(arguments.run, console, 0, arguments.measure, &comm);
+  if (!session)
+    return session.status();
+  auto source = openTraining(arguments, **session);
+  if (!source)
+    return source.status();
+  auto summary = train(**session, **source, nullptr, sharedOptions(arguments));
+  return summary ? Status::success() : summary.status();
+}
+
+Result<std::unique_ptr<LocalRanks>> startRanks(const TrainArguments &arguments,
+                                               const Console &console) {
+  auto plan = PlanReader::readFile(arguments.run.plan);
+  if (!plan)
+    return plan.status();
+  int threads = arguments.run.threads > 0 ? arguments.run.threads : (*plan)->threads();
+  countAllocationsOf(static_cast<int>((*plan)->ranks()));
+  return LocalRanks::start(**plan, threads, [&](Communicator &comm) {
+    return runOther(arguments, console, comm);
+  });
+}
+
 int runTrain(const TrainArguments &arguments, Console &console) {
   if (Status status = checkArguments(arguments); !status.ok())
     return console.fail(status);
-  auto session = openSession(arguments.run, console,
-                             arguments.trace.empty() ? 0 : 1 << 16, arguments.measure);
+  auto ranks = startRanks(arguments, console);
+  if (!ranks)
+    return console.fail(ranks.status());
+  auto session =
+      openSession(arguments.run, console, arguments.trace.empty() ? 0 : 1 << 16,
+                  arguments.measure, (*ranks)->communicator());
   if (!session)
     return console.fail(session.status());
-  std::string program = (*session)->plan().accumulate() > 1 ? "micro" : "step";
-  auto source = openSource(**session, program, arguments.run.data, arguments.run.buckets,
-                           !arguments.run.noShuffle);
+  auto source = openTraining(arguments, **session);
   if (!source)
     return console.fail(source.status());
   std::unique_ptr<BatchSource> evalSource;
@@ -182,7 +235,7 @@ int runTrain(const TrainArguments &arguments, Console &console) {
     return console.fail(status);
 
   Progress progress;
-  TrainOptions options;
+  TrainOptions options = sharedOptions(arguments);
   auto extra = parseMetrics(arguments.metrics);
   Status parsed = parseEarlyStop(arguments.earlyStop, options);
   if (!extra || !parsed.ok())
@@ -196,17 +249,6 @@ int runTrain(const TrainArguments &arguments, Console &console) {
       if (Status status = metrics.checkName(name); !status.ok())
         return console.fail(status);
   Json figures;
-  if (arguments.steps > 0)
-    options.steps = arguments.steps;
-  if (arguments.epochs > 0)
-    options.epochs = arguments.epochs;
-  options.evalEvery = arguments.evalEvery;
-  options.checkpointFolder = arguments.run.checkpoint;
-  options.checkpointEvery = arguments.checkpointEvery;
-  options.resume = arguments.resume;
-  options.onStart = [&](Session &starting) {
-    return applyHyperOptions(arguments.hyper, starting);
-  };
   options.onUpdate = [&](const TrainProgress &now) {
     progress.update(now);
     log.write(now);
@@ -229,8 +271,10 @@ int runTrain(const TrainArguments &arguments, Console &console) {
   uint64_t allocationsBefore = allocationsInSteps();
   auto summary = train(**session, **source, evalSource.get(), options);
   progress.finish();
-  if (!summary)
-    return console.fail(summary.status());
+  Status others = summary ? (*ranks)->finish() : summary.status();
+  if (!others.ok())
+    return console.fail(others);
+  console.result["ranks"] = (*session)->ranks();
   console.result["allocations_in_steps"] = allocationsInSteps() - allocationsBefore;
   report(arguments, **session, *summary, console);
   if (!arguments.trace.empty())
@@ -269,7 +313,8 @@ Command addTrain(CLI::App &parent, Console &console) {
   app->add_option(
       "--log", arguments->log,
       "write a line per update as CSV: samples, loss, rate, norm, loss scale");
-  app->add_option("--comm", arguments->communicator, "local");
+  app->add_option("--comm", arguments->communicator,
+                  "local: the plan's ranks are threads of this process");
   app->add_flag("--losses", arguments->losses, "with --json: every loss");
   app->add_flag("--measure", arguments->measure,
                 "fill the step reservation with a pattern and report the bytes touched");

@@ -1,0 +1,305 @@
+// ScheduleCollectives: collectives leave the queue of launches for one of their own, in
+// which they run beside the launches, several buffers as one message. Behind the order,
+// which says when each buffer is complete, and before memory is planned, since buffers
+// live until their message is done.
+//
+// Every rank sends the same messages in the same order, whichever of @step and @update
+// its window ends with: @update takes the messages of @step.
+
+#include "passes/Collectives.h"
+#include "passes/LaunchCosts.h"
+#include "passes/LiveRanges.h"
+#include "passes/Passes.h"
+#include "passes/lowering/ProgramBuilder.h"
+#include "passes/planning/CollectiveSchedule.h"
+
+#include "llvm/ADT/StringMap.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+
+namespace sluice {
+#define GEN_PASS_DEF_SCHEDULECOLLECTIVES
+#include "passes/Passes.h.inc"
+namespace {
+
+constexpr int64_t lineBytes = 64;
+
+StringAttr nameOf(plan::LaunchOp launch) {
+  return launch->getAttrOfType<StringAttr>(collectiveNameAttr);
+}
+Type elementOf(plan::LaunchOp launch) {
+  return launch->getAttrOfType<TypeAttr>(elementAttr).getValue();
+}
+plan::StageOp stageOf(plan::LaunchOp launch) {
+  return cast<plan::StageOp>(launch.getBody().front().front());
+}
+
+class ProgramScheduler {
+public:
+  ProgramScheduler(plan::ProgramOp program, const CollectiveProblem &rates)
+      : program(program), launches(launchesOf(program)), problem(rates) {
+    for (size_t i = 0; i < launches.size(); ++i)
+      addNode(i);
+  }
+
+  /// With the messages of another program, if it has any. `maySpend`: the step may need
+  /// more bytes than without messages in flight.
+  LogicalResult run(ArrayRef<std::vector<std::string>> given, bool maySpend) {
+    if (failed(take(given)))
+      return failure();
+    CollectiveSchedule schedule = scheduleCollectives(problem);
+    for (int64_t held = totalBytes() / 2;
+         schedule.error.empty() && !maySpend && peakOf(schedule) > peakNow(); held /= 2) {
+      problem.heldBytes = held;
+      schedule = scheduleCollectives(problem);
+      if (held == 0)
+        break;
+    }
+    if (!schedule.error.empty())
+      return program.emitError("the collectives cannot be scheduled: ") << schedule.error;
+    apply(schedule);
+    return success();
+  }
+
+  /// Names of the collectives of each message.
+  std::vector<std::vector<std::string>> messages;
+
+private:
+  static const void *keyOf(const LaunchAccess &access) {
+    auto state = dyn_cast<plan::StateBufferOp>(access.range.root);
+    return state ? state.getSymbolAttr().getAsOpaquePointer()
+                 : static_cast<const void *>(access.range.root);
+  }
+
+  void addNode(size_t index) {
+    plan::LaunchOp launch = launches[index];
+    CollectiveProblem::Node node;
+    node.us = launch.getPredictedUs().convertToDouble();
+    node.bytes = -1;
+    accesses.push_back(accessesOf(launch));
+    if (isCollective(launch)) {
+      node.us = 0;
+      node.bytes = accesses.back().front().range.size;
+      node.kind = kinds.try_emplace(elementOf(launch), kinds.size()).first->second;
+      byName[nameOf(launch).getValue()] = index;
+    }
+    for (const LaunchAccess &access : accesses.back())
+      for (size_t earlier : history[keyOf(access)])
+        for (const LaunchAccess &other : accesses[earlier])
+          if (conflict(access, other))
+            node.after.push_back(static_cast<int32_t>(earlier));
+    llvm::sort(node.after);
+    node.after.erase(llvm::unique(node.after), node.after.end());
+    problem.nodes.push_back(std::move(node));
+    for (const LaunchAccess &access : accesses.back())
+      if (auto &list = history[keyOf(access)]; list.empty() || list.back() != index)
+        list.push_back(index);
+  }
+
+  LogicalResult take(ArrayRef<std::vector<std::string>> given) {
+    size_t count = 0;
+    for (const std::vector<std::string> &message : given) {
+      problem.given.emplace_back();
+      for (const std::string &name : message) {
+        auto known = byName.find(name);
+        if (known == byName.end())
+          return program.emitError("has no collective '") << name << "', as others have";
+        problem.given.back().push_back(known->second);
+        ++count;
+      }
+    }
+    if (!given.empty() && count != byName.size())
+      return program.emitError("has ")
+             << byName.size() << " collectives, expected " << count;
+    return success();
+  }
+
+  int64_t totalBytes() const {
+    int64_t bytes = 0;
+    for (const CollectiveProblem::Node &node : problem.nodes)
+      bytes += std::max<int64_t>(node.bytes, 0);
+    return bytes;
+  }
+
+  /// The most bytes that are live at once when launches and messages run like this.
+  int64_t peakOf(ArrayRef<int64_t> first, ArrayRef<int64_t> last, int64_t instants) {
+    llvm::MapVector<Operation *, LiveRange> ranges;
+    for (size_t i = 0; i < launches.size(); ++i)
+      for (const LaunchAccess &access : accesses[i])
+        if (isa<plan::BufferOp>(access.range.root)) {
+          ranges[access.range.root].include(first[i]);
+          ranges[access.range.root].include(last[i]);
+        }
+    std::vector<int64_t> live(instants + 2);
+    for (auto &[root, range] : ranges) {
+      auto buffer = cast<plan::BufferOp>(root);
+      int64_t bytes = llvm::alignTo(buffer.getSize(), lineBytes);
+      live[isInput(buffer) ? 0 : range.first] += bytes;
+      live[(isOutput(buffer) ? instants : range.last) + 1] -= bytes;
+    }
+    int64_t now = 0, most = 0;
+    for (int64_t change : live)
+      most = std::max(most, now += change);
+    return most;
+  }
+
+  int64_t peakNow() {
+    std::vector<int64_t> at(launches.size());
+    for (size_t i = 0; i < at.size(); ++i)
+      at[i] = i;
+    return peakOf(at, at, launches.size());
+  }
+
+  int64_t peakOf(const CollectiveSchedule &schedule) {
+    std::vector<int64_t> first(launches.size()), last(launches.size());
+    for (auto [at, node] : llvm::enumerate(schedule.order))
+      first[node] = last[node] = at;
+    for (const CollectiveSchedule::Message &message : schedule.messages)
+      for (int32_t node : message.nodes) {
+        first[node] = message.launchesBefore;
+        last[node] = std::max(first[node], firstWaiter(node, first) - 1);
+      }
+    return peakOf(first, last, schedule.order.size());
+  }
+
+  /// The place of the first launch that needs the collective; behind the last there is.
+  int64_t firstWaiter(int32_t node, ArrayRef<int64_t> places) const {
+    int64_t place = launches.size();
+    for (size_t i = node + 1; i < problem.nodes.size(); ++i)
+      if (!problem.nodes[i].isCollective() &&
+          llvm::is_contained(problem.nodes[i].after, node))
+        place = std::min(place, places[i]);
+    return place;
+  }
+
+  void apply(const CollectiveSchedule &schedule) {
+    OpBuilder builder(program.getContext());
+    Block &compute = program.queue().getBody().front();
+    builder.setInsertionPointAfter(program.queue());
+    OperationState state(program.getLoc(), plan::QueueOp::getOperationName());
+    state.addAttribute("sym_name", builder.getStringAttr("comm"));
+    state.addRegion()->emplaceBlock();
+    auto queue = cast<plan::QueueOp>(builder.create(state));
+    builder.setInsertionPointToEnd(&queue.getBody().front());
+    int64_t waited = 0, sent = 0;
+    std::vector<int64_t> messageOf(launches.size(), -1);
+    for (const CollectiveSchedule::Message &message : schedule.messages) {
+      if (message.launchesBefore > waited)
+        builder.create<plan::WaitOp>(program.getLoc(), "compute", message.launchesBefore);
+      waited = std::max(waited, message.launchesBefore);
+      for (int32_t node : message.nodes)
+        messageOf[node] = sent;
+      create(message, builder);
+      builder.create<plan::SignalOp>(program.getLoc(), ++sent);
+    }
+    for (int32_t node : schedule.order)
+      launches[node]->moveBefore(&compute, compute.end());
+    addWaits(schedule, messageOf);
+    for (size_t i = 0; i < launches.size(); ++i)
+      if (problem.nodes[i].isCollective())
+        launches[i].erase();
+    program.setPredictedUs(APFloat(schedule.timeUs));
+  }
+
+  void create(const CollectiveSchedule::Message &message, OpBuilder &builder) {
+    SmallVector<Value> ins, outs;
+    SmallVector<StringRef> names;
+    std::vector<std::string> &texts = messages.emplace_back();
+    for (int32_t node : message.nodes) {
+      ins.push_back(stageOf(launches[node]).getIns()[0]);
+      outs.push_back(stageOf(launches[node]).getOuts()[0]);
+      names.push_back(nameOf(launches[node]));
+      texts.push_back(names.back().str());
+    }
+    plan::LaunchOp first = launches[message.nodes.front()];
+    builder.create<plan::CollectiveOp>(
+        first.getLoc(), builder.getStringAttr("all_reduce"),
+        builder.getStrArrayAttr(names), TypeAttr::get(elementOf(first)), ins, outs,
+        builder.getF64FloatAttr(message.endUs - message.beginUs));
+  }
+
+  /// Signals of the launches, and what launches wait for.
+  void addWaits(const CollectiveSchedule &schedule, ArrayRef<int64_t> messageOf) {
+    llvm::SmallDenseSet<int64_t> signals;
+    for (const CollectiveSchedule::Message &message : schedule.messages)
+      signals.insert(message.launchesBefore);
+    int64_t place = 0, waited = 0;
+    for (int32_t node : schedule.order) {
+      plan::LaunchOp launch = launches[node];
+      OpBuilder builder(launch);
+      int64_t needed = 0;
+      for (int32_t before : problem.nodes[node].after)
+        needed = std::max(needed, messageOf[before] + 1);
+      if (needed > waited)
+        builder.create<plan::WaitOp>(launch.getLoc(), "comm", needed);
+      waited = std::max(waited, needed);
+      builder.setInsertionPointAfter(launch);
+      if (signals.contains(++place))
+        builder.create<plan::SignalOp>(launch.getLoc(), place);
+    }
+  }
+
+  plan::ProgramOp program;
+  SmallVector<plan::LaunchOp> launches;
+  CollectiveProblem problem;
+  std::vector<SmallVector<LaunchAccess>> accesses;
+  llvm::DenseMap<const void *, std::vector<size_t>> history;
+  llvm::DenseMap<Type, int32_t> kinds;
+  llvm::StringMap<int32_t> byName;
+};
+
+struct ScheduleCollectives : impl::ScheduleCollectivesBase<ScheduleCollectives> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    SmallVector<plan::ProgramOp> programs;
+    for (auto program : module.getOps<plan::ProgramOp>())
+      if (llvm::any_of(launchesOf(program), isCollective))
+        programs.push_back(program);
+    // @step first: it has work to run beside its messages.
+    for (size_t i = 1; i < programs.size(); ++i)
+      if (programs[i].getEntry() == "step")
+        std::swap(programs[0], programs[i]);
+    std::vector<std::vector<std::string>> messages;
+    for (plan::ProgramOp program : programs) {
+      if (program.copyQueue()) {
+        program.emitError("offload beside the collectives of several ranks is not "
+                          "there yet; set 'memory.offload' to 'none'");
+        return signalPassFailure();
+      }
+      mergeInPlace(program);
+      ProgramScheduler scheduler(program, rates(module));
+      if (failed(scheduler.run(messages, !module->hasAttr(hasBudgetAttr))))
+        return signalPassFailure();
+      if (messages.empty())
+        messages = std::move(scheduler.messages);
+    }
+    if (auto kernel = module.lookupSymbol<plan::KernelOp>(collectiveKernel))
+      kernel.erase();
+  }
+
+  static CollectiveProblem rates(ModuleOp module) {
+    DeviceRates device = deviceRates(module);
+    int64_t ranks = 1;
+    if (auto attr = module->getAttrOfType<IntegerAttr>(ranksAttr))
+      ranks = std::max<int64_t>(1, attr.getInt());
+    CollectiveProblem problem;
+    // The tree's rounds there and back; every rank's bytes are moved once in each.
+    double rounds = 2.0 * llvm::Log2_64_Ceil(static_cast<uint64_t>(ranks));
+    problem.latencyUs = std::max(1.0, rounds) * device.rankLatencyUs;
+    problem.bytesPerUs = device.rankBytesPerSecond / 1e6 / std::max(1.0, rounds / 2);
+    problem.bucketBytes = bucketBytesOf(problem.latencyUs, problem.bytesPerUs);
+    if (auto bytes = module->getAttrOfType<IntegerAttr>(bucketBytesAttr))
+      problem.bucketBytes = bytes.getInt();
+    if (auto window = module->getAttrOfType<FloatAttr>(windowMsAttr))
+      problem.windowUs = window.getValueAsDouble() * 1e3;
+    return problem;
+  }
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createScheduleCollectives() {
+  return std::make_unique<ScheduleCollectives>();
+}
+} // namespace sluice

@@ -1,0 +1,178 @@
+#include "passes/planning/CollectiveSchedule.h"
+
+#include <algorithm>
+
+namespace sluice {
+
+int64_t bucketBytesOf(double latencyUs, double bytesPerUs) {
+  constexpr double share = 0.05;
+  return static_cast<int64_t>(latencyUs * bytesPerUs * (1 / share - 1));
+}
+
+namespace {
+
+/// Runs the nodes in time: of those that may run the first in the order given goes next.
+class Scheduler {
+public:
+  explicit Scheduler(const CollectiveProblem &problem)
+      : problem(problem), done(problem.nodes.size(), 0), used(done),
+        messageOf(problem.nodes.size(), -1) {
+    for (const CollectiveProblem::Node &node : problem.nodes)
+      unsent += node.isCollective();
+  }
+
+  CollectiveSchedule run() {
+    size_t count = problem.nodes.size(), left = count;
+    size_t first = 0; // all before it have run
+    while (left > 0 && result.error.empty()) {
+      while (done[first])
+        ++first;
+      size_t next = findReady(first);
+      if (next == count) {
+        if (!wait())
+          result.error = "the launches and collectives wait for each other";
+        continue;
+      }
+      --left;
+      done[next] = 1;
+      if (problem.nodes[next].isCollective())
+        add(static_cast<int32_t>(next));
+      else
+        launch(static_cast<int32_t>(next));
+    }
+    send();
+    for (const CollectiveSchedule::Message &message : result.messages)
+      now = std::max(now, message.endUs);
+    result.timeUs = now;
+    return std::move(result);
+  }
+
+private:
+  /// What has to come before has been done; `stalls`: only a message is missing.
+  bool isReady(size_t index, bool &stalls) const {
+    bool missing = false;
+    for (int32_t before : problem.nodes[index].after) {
+      size_t b = static_cast<size_t>(before);
+      if (!done[b])
+        return stalls = false;
+      if (problem.nodes[b].isCollective())
+        missing |= messageOf[b] < 0 ||
+                   result.messages[static_cast<size_t>(messageOf[b])].endUs > now;
+    }
+    stalls = missing;
+    return !missing;
+  }
+
+  size_t findReady(size_t from) const {
+    for (size_t i = from; i < problem.nodes.size(); ++i) {
+      bool stalls = false;
+      if (!done[i] && isReady(i, stalls))
+        return i;
+      if (stalls && held() > problem.heldBytes)
+        break;
+    }
+    return problem.nodes.size();
+  }
+
+  /// Of results that are not there yet, or that something still waits for.
+  int64_t held() const { return heldNow; }
+
+  void launch(int32_t index) {
+    const CollectiveProblem::Node &node = problem.nodes[static_cast<size_t>(index)];
+    now += node.us;
+    result.order.push_back(index);
+    for (int32_t before : node.after)
+      if (const auto &other = problem.nodes[static_cast<size_t>(before)];
+          other.isCollective() && !used[static_cast<size_t>(before)]) {
+        used[static_cast<size_t>(before)] = 1;
+        heldNow -= other.bytes;
+      }
+    if (!open.empty() && problem.windowUs > 0 && now - openedUs >= problem.windowUs)
+      send();
+  }
+
+  void add(int32_t index) {
+    const CollectiveProblem::Node &node = problem.nodes[static_cast<size_t>(index)];
+    --unsent;
+    heldNow += node.bytes;
+    if (!problem.given.empty()) {
+      sendGiven();
+      return;
+    }
+    if (!open.empty() && problem.nodes[static_cast<size_t>(open[0])].kind != node.kind)
+      send();
+    if (open.empty())
+      openedUs = now;
+    open.push_back(index);
+    openBytes += node.bytes;
+    if (openBytes >= problem.bucketBytes || unsent == 0)
+      send();
+  }
+
+  /// The next messages of those that were made before, when all of their parts are there.
+  void sendGiven() {
+    while (result.messages.size() < problem.given.size()) {
+      const std::vector<int32_t> &next = problem.given[result.messages.size()];
+      for (int32_t node : next)
+        if (!done[static_cast<size_t>(node)])
+          return;
+      open = next;
+      openBytes = 0;
+      for (int32_t node : next)
+        openBytes += problem.nodes[static_cast<size_t>(node)].bytes;
+      send();
+    }
+  }
+
+  void send() {
+    if (open.empty())
+      return;
+    CollectiveSchedule::Message message;
+    message.launchesBefore = static_cast<int64_t>(result.order.size());
+    message.beginUs = std::max(now, linkFreeUs);
+    message.endUs = message.beginUs + problem.latencyUs +
+                    static_cast<double>(openBytes) / problem.bytesPerUs;
+    linkFreeUs = message.endUs;
+    for (int32_t node : open)
+      messageOf[static_cast<size_t>(node)] = static_cast<int32_t>(result.messages.size());
+    message.nodes = std::move(open);
+    result.messages.push_back(std::move(message));
+    open.clear();
+    openBytes = 0;
+  }
+
+  /// No launch may run: what waits to be sent is sent, else time goes on to the end of
+  /// the next message.
+  bool wait() {
+    if (!open.empty()) {
+      send();
+      return true;
+    }
+    double next = -1;
+    for (const CollectiveSchedule::Message &message : result.messages)
+      if (message.endUs > now && (next < 0 || message.endUs < next))
+        next = message.endUs;
+    if (next < 0)
+      return false;
+    result.waitedUs += next - now;
+    now = next;
+    return true;
+  }
+
+  const CollectiveProblem &problem;
+  CollectiveSchedule result;
+  std::vector<char> done;         // launched, or given to a message
+  std::vector<char> used;         // of collectives: a launch has waited for it
+  std::vector<int32_t> messageOf; // of collectives; -1: not sent
+  std::vector<int32_t> open;      // the next message
+  int64_t openBytes = 0, heldNow = 0, unsent = 0;
+  double now = 0, linkFreeUs = 0, openedUs = 0;
+};
+
+} // namespace
+
+CollectiveSchedule scheduleCollectives(const CollectiveProblem &problem) {
+  return Scheduler(problem).run();
+}
+
+} // namespace sluice

@@ -1,0 +1,182 @@
+// Messages of ranks: what becomes one, when it travels, and what waits for it.
+
+#include "passes/planning/CollectiveSchedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace sluice {
+namespace {
+
+using Node = CollectiveProblem::Node;
+
+Node launch(double us, std::vector<int32_t> after = {}) {
+  return {us, -1, 0, std::move(after)};
+}
+Node collective(int64_t bytes, std::vector<int32_t> after, int32_t kind = 0) {
+  return {0, bytes, kind, std::move(after)};
+}
+
+/// A backward part of `layers` launches of 10 us; each gives a gradient of 1000 bytes
+/// that is summed and then used by an update of 1 us.
+CollectiveProblem backward(int layers) {
+  CollectiveProblem problem;
+  problem.latencyUs = 1;
+  problem.bytesPerUs = 1000;
+  problem.bucketBytes = 1000;
+  int32_t before = -1;
+  for (int layer = 0; layer < layers; ++layer) {
+    int32_t at = static_cast<int32_t>(problem.nodes.size());
+    problem.nodes.push_back(
+        launch(10, before < 0 ? std::vector<int32_t>{} : std::vector<int32_t>{before}));
+    problem.nodes.push_back(collective(1000, {at}));
+    problem.nodes.push_back(launch(1, {at + 1}));
+    before = at;
+  }
+  return problem;
+}
+
+/// Every launch once, after what it needs; every collective in one message, after its
+/// producers, and done before its users begin.
+void expectValid(const CollectiveProblem &problem, const CollectiveSchedule &schedule) {
+  ASSERT_EQ(schedule.error, "");
+  size_t count = problem.nodes.size();
+  std::vector<int64_t> place(count, -1), message(count, -1);
+  for (size_t i = 0; i < schedule.order.size(); ++i) {
+    ASSERT_EQ(place[schedule.order[i]], -1);
+    place[schedule.order[i]] = static_cast<int64_t>(i);
+  }
+  double linkFree = 0;
+  for (size_t m = 0; m < schedule.messages.size(); ++m) {
+    const auto &sent = schedule.messages[m];
+    EXPECT_GE(sent.beginUs, linkFree);
+    linkFree = sent.endUs;
+    for (int32_t node : sent.nodes) {
+      ASSERT_EQ(message[node], -1);
+      message[node] = static_cast<int64_t>(m);
+      EXPECT_EQ(problem.nodes[node].kind, problem.nodes[sent.nodes[0]].kind);
+      for (int32_t before : problem.nodes[node].after)
+        if (!problem.nodes[before].isCollective())
+          EXPECT_LT(place[before], sent.launchesBefore);
+    }
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (problem.nodes[i].isCollective()) {
+      EXPECT_GE(message[i], 0);
+      continue;
+    }
+    ASSERT_GE(place[i], 0);
+    for (int32_t before : problem.nodes[i].after) {
+      if (problem.nodes[before].isCollective())
+        EXPECT_LE(schedule.messages[message[before]].launchesBefore, place[i]);
+      else
+        EXPECT_LT(place[before], place[i]);
+    }
+  }
+}
+
+TEST(CollectiveSchedule, MessagesTravelWhileOtherLaunchesRun) {
+  CollectiveProblem problem = backward(10);
+  CollectiveSchedule schedule = scheduleCollectives(problem);
+  expectValid(problem, schedule);
+  EXPECT_EQ(schedule.messages.size(), 10u);
+  // All but the last message (2 us) and its update are hidden.
+  EXPECT_DOUBLE_EQ(schedule.timeUs, 10 * 10 + 9 * 1 + 2 + 1);
+  EXPECT_DOUBLE_EQ(schedule.waitedUs, 2);
+}
+
+TEST(CollectiveSchedule, BucketsHoldBytesAndTheRestIsSentAtTheEnd) {
+  CollectiveProblem problem = backward(10);
+  problem.bucketBytes = 4000;
+  CollectiveSchedule schedule = scheduleCollectives(problem);
+  expectValid(problem, schedule);
+  ASSERT_EQ(schedule.messages.size(), 3u);
+  EXPECT_EQ(schedule.messages[0].nodes.size(), 4u);
+  EXPECT_EQ(schedule.messages[2].nodes.size(), 2u);
+}
+
+TEST(CollectiveSchedule, AWindowOfPredictedTimeSendsEarlier) {
+  CollectiveProblem problem = backward(10);
+  problem.bucketBytes = 1 << 30;
+  problem.windowUs = 15;
+  CollectiveSchedule schedule = scheduleCollectives(problem);
+  expectValid(problem, schedule);
+  EXPECT_GT(schedule.messages.size(), 3u);
+}
+
+TEST(CollectiveSchedule, KindsShareNoMessage) {
+  CollectiveProblem problem;
+  problem.bucketBytes = 1 << 20;
+  problem.nodes = {launch(1), collective(8, {0}), collective(8, {0}, 1),
+                   launch(1, {1, 2})};
+  CollectiveSchedule schedule = scheduleCollectives(problem);
+  expectValid(problem, schedule);
+  EXPECT_EQ(schedule.messages.size(), 2u);
+}
+
+TEST(CollectiveSchedule, NothingIsPutOffWhereNoBytesMayBeHeld) {
+  CollectiveProblem problem = backward(10);
+  problem.heldBytes = 0;
+  CollectiveSchedule schedule = scheduleCollectives(problem);
+  expectValid(problem, schedule);
+  EXPECT_TRUE(std::is_sorted(schedule.order.begin(), schedule.order.end()));
+  EXPECT_DOUBLE_EQ(schedule.timeUs, 10 * (10 + 2 + 1));
+}
+
+TEST(CollectiveSchedule, OneProgramTakesTheMessagesOfAnother) {
+  CollectiveProblem problem;
+  problem.bucketBytes = 1;
+  problem.nodes = {launch(1), collective(8, {0}), collective(8, {0}), collective(8, {0}),
+                   launch(1, {1, 2, 3})};
+  problem.given = {{3, 1}, {2}};
+  CollectiveSchedule schedule = scheduleCollectives(problem);
+  expectValid(problem, schedule);
+  ASSERT_EQ(schedule.messages.size(), 2u);
+  EXPECT_EQ(schedule.messages[0].nodes, (std::vector<int32_t>{3, 1}));
+  EXPECT_EQ(schedule.messages[1].nodes, (std::vector<int32_t>{2}));
+}
+
+TEST(CollectiveSchedule, MessagesThatWaitForEachOtherAreAnError) {
+  CollectiveProblem problem;
+  problem.nodes = {launch(1), collective(8, {0}), launch(1, {1}), collective(8, {2})};
+  problem.given = {{1, 3}};
+  EXPECT_NE(scheduleCollectives(problem).error, "");
+}
+
+TEST(CollectiveSchedule, LatencyIsATwentiethOfABucket) {
+  EXPECT_EQ(bucketBytesOf(20, 200e3), 76000000);
+}
+
+TEST(CollectiveSchedule, RandomStepsAreValidAndNeverSlowerThanWaitingAtOnce) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    CollectiveProblem problem;
+    problem.latencyUs = 1 + random() % 5;
+    problem.bytesPerUs = 1 + random() % 1000;
+    problem.bucketBytes = 1 + random() % 4000;
+    int32_t count = 2 + static_cast<int32_t>(random() % 40);
+    for (int32_t i = 0; i < count; ++i) {
+      std::vector<int32_t> after;
+      for (int32_t j = 0; j < i; ++j)
+        if (random() % 6 == 0)
+          after.push_back(j);
+      bool isCollective = i > 0 && random() % 3 == 0;
+      problem.nodes.push_back(isCollective ? collective(1 + random() % 3000, after)
+                                           : launch(1 + random() % 20, after));
+    }
+    CollectiveSchedule schedule = scheduleCollectives(problem);
+    expectValid(problem, schedule);
+    double launches = 0, sent = 0;
+    for (const Node &node : problem.nodes)
+      launches += node.us;
+    for (const auto &message : schedule.messages)
+      sent += message.endUs - message.beginUs;
+    EXPECT_GE(schedule.timeUs, launches - 1e-9);
+    EXPECT_LE(schedule.timeUs, launches + sent + 1e-9);
+  }
+}
+
+} // namespace
+} // namespace sluice
