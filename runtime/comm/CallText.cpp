@@ -68,6 +68,12 @@ Status missingRanks(const std::vector<int> &ranks, int size, const CommCall &cal
                         " within " + secondsText(timeout));
 }
 
+Status stalledRanks(const std::vector<int> &ranks, int size, const CommCall &call,
+                    std::chrono::milliseconds timeout) {
+  return Status::failed(ranksText(ranks, size) + " came to " + callText(call) +
+                        " but moved nothing for " + secondsText(timeout));
+}
+
 bool callsMatch(const CommCall &a, const CommCall &b) {
   bool pair = (a.op == CommOp::send && b.op == CommOp::receive) ||
               (a.op == CommOp::receive && b.op == CommOp::send);

@@ -20,6 +20,10 @@ std::string ranksText(const std::vector<int> &ranks, int size);
 Status missingRanks(const std::vector<int> &ranks, int size, const CommCall &call,
                     std::chrono::milliseconds timeout);
 
+/// Ranks that came but then sent nothing for that long.
+Status stalledRanks(const std::vector<int> &ranks, int size, const CommCall &call,
+                    std::chrono::milliseconds timeout);
+
 /// Two ranks of a group may do these at the same time: the same collective, or a send and
 /// its receive.
 bool callsMatch(const CommCall &a, const CommCall &b);

@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <barrier>
 #include <functional>
 #include <memory>
-#include <random>
 #include <thread>
 #include <vector>
 
@@ -32,7 +32,22 @@ joinAll(int ranks, const CommOptions &options = {}) {
   return ends;
 }
 
-/// All ends stay until every body has returned.
+/// All ends stay until every body has returned, and then leave together.
+inline void onEachThenLeave(std::vector<std::unique_ptr<Communicator>> ends,
+                            const RankBody &body) {
+  std::barrier<> bodies(static_cast<std::ptrdiff_t>(ends.size()));
+  std::vector<std::thread> threads;
+  for (auto &end : ends)
+    threads.emplace_back([&] {
+      body(*end);
+      bodies.arrive_and_wait();
+      end.reset();
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+/// All ends stay.
 inline void onEach(std::vector<std::unique_ptr<Communicator>> &ends,
                    const RankBody &body) {
   std::vector<std::thread> threads;
@@ -43,20 +58,24 @@ inline void onEach(std::vector<std::unique_ptr<Communicator>> &ends,
 }
 
 inline void onRanks(int ranks, const RankBody &body) {
-  auto ends = joinAll(ranks);
-  onEach(ends, body);
+  onEachThenLeave(joinAll(ranks), body);
 }
 
-/// Values whose sums round differently in every order.
+/// Values of both signs and many magnitudes, whose sums round differently in every order.
 template <class T> std::vector<T> valuesOf(int rank, size_t count) {
-  std::mt19937_64 random(static_cast<uint64_t>(rank) * 7919 + count);
+  uint64_t state = static_cast<uint64_t>(rank) * 7919 + count;
   std::vector<T> values(count);
   for (T &value : values) {
+    // splitmix64
+    uint64_t x = state += 0x9e3779b97f4a7c15;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    x ^= x >> 31;
     if constexpr (std::is_integral_v<T>)
-      value = static_cast<T>(random());
+      value = static_cast<T>(x);
     else
-      value = static_cast<T>(std::normal_distribution<double>(0, 1)(random) *
-                             std::exp2(static_cast<int>(random() % 40) - 20));
+      value = static_cast<T>(static_cast<int64_t>(x)) /
+              static_cast<T>(uint64_t(1) << (x & 31));
   }
   return values;
 }
