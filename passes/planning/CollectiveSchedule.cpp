@@ -11,14 +11,17 @@ int64_t bucketBytesOf(double latencyUs, double bytesPerUs) {
 
 namespace {
 
-/// Runs the nodes in time: of those that may run the first in the order given goes next.
+/// Runs the nodes in time: of those that may run the first in the order given goes next,
+/// collectives before launches.
 class Scheduler {
 public:
   explicit Scheduler(const CollectiveProblem &problem)
       : problem(problem), done(problem.nodes.size(), 0), used(done),
         messageOf(problem.nodes.size(), -1) {
-    for (const CollectiveProblem::Node &node : problem.nodes)
-      unsent += node.isCollective();
+    for (size_t i = 0; i < problem.nodes.size(); ++i)
+      if (problem.nodes[i].isCollective())
+        collectives.push_back(i);
+    unsent = static_cast<int64_t>(collectives.size());
   }
 
   CollectiveSchedule run() {
@@ -64,6 +67,9 @@ private:
   }
 
   size_t findReady(size_t from) const {
+    for (size_t i : collectives)
+      if (bool stalls = false; !done[i] && isReady(i, stalls))
+        return i;
     for (size_t i = from; i < problem.nodes.size(); ++i) {
       bool stalls = false;
       if (!done[i] && isReady(i, stalls))
@@ -165,6 +171,7 @@ private:
   std::vector<char> used;         // of collectives: a launch has waited for it
   std::vector<int32_t> messageOf; // of collectives; -1: not sent
   std::vector<int32_t> open;      // the next message
+  std::vector<size_t> collectives;
   int64_t openBytes = 0, heldNow = 0, unsent = 0;
   double now = 0, linkFreeUs = 0, openedUs = 0;
 };

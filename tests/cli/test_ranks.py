@@ -1,0 +1,123 @@
+"""Several ranks as threads: the bits of one rank that plays them all, and clear ends when one of them fails."""
+import pathlib
+import sys
+import unittest
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from budgets import BudgetTest  # noqa: E402
+from harness import ROOT, newest_checkpoint, read_safetensors  # noqa: E402
+
+MODELS = ROOT / "tests" / "models"
+CNN = MODELS / "small-cnn.onnx"
+DECODER = MODELS / "small-decoder.onnx"
+FASHION = ROOT / "examples" / "fashion-mnist" / "fashion-cnn.onnx"
+LOSS = "loss: {kind: cross_entropy, logits: logits, labels: labels}\n"
+ADAM = "optimizer: {kind: adamw, lr: 1.0e-2}\nclip: {kind: global_norm, max: 1.0}\nseed: 3\nthreads: 1\n"
+
+
+class RanksTest(BudgetTest):
+    def state(self, folder):
+        return {key: tensor.tobytes() for key, tensor in read_safetensors(newest_checkpoint(folder)).items()}
+
+    def run_epochs(self, plan, data, name, *more):
+        folder = self.dir / f"run-{name}"
+        out, _ = self.run_sluice("train", plan, *data, "--epochs", 2, "--losses", "--checkpoint", folder, *more)
+        return out, self.state(folder)
+
+
+class SameBits(RanksTest):
+    def check(self, model, spec, data, ranks, per_rank):
+        spec = LOSS + ADAM + spec
+        many, report = self.compile(model, spec + f"accumulate: {per_rank}\nparallel: {{data: {ranks}}}\n", f"many{ranks}x{per_rank}")
+        alone, _ = self.compile(model, spec + f"accumulate: {{count: {ranks * per_rank}, as_ranks: {ranks}}}\n", f"alone{ranks}x{per_rank}")
+        out, state = self.run_epochs(many, data, f"many{ranks}x{per_rank}", "--comm", "local", "--measure")
+        expected, expected_state = self.run_epochs(alone, data, f"alone{ranks}x{per_rank}")
+        self.assertEqual(out["losses"], expected["losses"])
+        self.assertEqual(state, expected_state)
+        self.assertEqual(out["ranks"], ranks)
+        self.assertEqual(out["allocations_in_steps"], 0)
+        self.assertLessEqual(out["arena_bytes_measured"], report["arena_bytes"])
+        return many
+
+    def test_an_epoch_ends_in_the_middle_of_a_window(self):
+        # 45 samples in batches of 8: five full ones and one of five.
+        random = np.random.default_rng(5)
+        data = self.data(images=random.random((45, 1, 28, 28), np.float32), labels=random.integers(0, 10, 45))
+        for ranks, per_rank in ((2, 1), (4, 1), (2, 3), (4, 3)):
+            self.check(CNN, "", data, ranks, per_rank)
+
+    def test_dropout_and_batch_norm(self):
+        self.check(FASHION, "shapes: {batch: 8}\n", self.images(), 2, 1)
+
+    def test_decoder_in_bf16(self):
+        self.check(DECODER, "precision: {compute: amp_bf16}\n", self.tokens(), 4, 1)
+
+    def test_a_budget_with_recompute(self):
+        data = self.tokens()
+        spec = LOSS + ADAM + "parallel: {data: 2}\n"
+        free, before = self.compile(DECODER, spec, "free")
+        tight, after = self.compile(DECODER, spec + "memory: {budget: %d}\n" % (0.85 * before["arena_bytes"]), "tight")
+        self.assertLess(after["arena_bytes"], before["arena_bytes"])
+        self.assertEqual(self.run_epochs(free, data, "free")[1], self.run_epochs(tight, data, "tight")[1])
+
+    def test_buckets_change_no_bit(self):
+        data = self.images()
+        states = []
+        for i, bucket in enumerate(("auto", "1", "8MiB")):
+            plan, _ = self.compile(CNN, LOSS + ADAM + f"parallel: {{data: 2}}\ncomm: {{bucket: {bucket}, window_ms: {i}}}\n", f"bucket{i}")
+            states.append(self.run_epochs(plan, data, f"bucket{i}")[1])
+        self.assertEqual(states[0], states[1])
+        self.assertEqual(states[0], states[2])
+
+    def test_resume_and_evaluation(self):
+        data = self.images()
+        plan, _ = self.compile(CNN, LOSS + ADAM + "parallel: {data: 2}\n", "resumed")
+        straight = self.run_epochs(plan, data, "straight")[1]
+        folder = self.dir / "resumed"
+        evaluation = [word if word != "--data" else "--eval-data" for word in data]
+        out, _ = self.run_sluice("train", plan, *data, *evaluation, "--eval-every", 2, "--epochs", 1, "--checkpoint", folder)
+        self.assertIn("loss", out["eval"])
+        self.run_sluice("train", plan, *data, "--epochs", 2, "--checkpoint", folder, "--resume")
+        self.assertEqual(self.state(folder), straight)
+        # A checkpoint of two ranks goes on in a plan of one, and evaluates there.
+        one, _ = self.compile(CNN, LOSS + ADAM, "one")
+        self.run_sluice("eval", one, *data, "--checkpoint", folder)
+        self.run_sluice("eval", plan, *data, "--checkpoint", folder)
+
+
+class Refusals(RanksTest):
+    def test_what_is_not_there_yet_is_named(self):
+        for spec, message in (("parallel: {zero: 1}\n", "'parallel.zero: 1' is not yet supported"),
+                              ("parallel: {data: 2, tensor: 2}\n", "'parallel.tensor: 2' is not yet supported"),
+                              ("parallel: {data: 2, schedule: 1f1b}\n", "parallel.schedule"),
+                              ("parallel: {data: 2}\nmemory: {offload: host}\n", "'memory.offload: host' is not yet supported"),
+                              ("parallel: {data: 2}\nmemory: {ladder: [1.0, 0.9]}\n", "'memory.ladder' is not yet supported"),
+                              ("parallel: {data: 2}\naccumulate: {count: 2, as_ranks: 2}\n", "'accumulate.as_ranks'"),
+                              ("comm: {bucket: big}\n", "'comm.bucket' is 'big'")):
+            self.assertIn(message, self.compile(CNN, LOSS + ADAM + spec, "refused", code=1)[1])
+
+    def test_another_communicator(self):
+        plan, _ = self.compile(CNN, LOSS + ADAM, "one", "--ranks", 2)
+        _, errors = self.run_sluice("train", plan, *self.images(), "--steps", 1, "--comm", "nccl", code=2)
+        self.assertIn("--comm nccl is not yet supported", errors)
+
+    def test_bad_data_ends_the_run_and_leaves_the_checkpoint(self):
+        random = np.random.default_rng(5)
+        images = random.random((40, 1, 28, 28), np.float32)
+        good = self.data(images=images, labels=random.integers(0, 10, 40))
+        plan, _ = self.compile(CNN, LOSS + ADAM + "parallel: {data: 2}\ncomm: {timeout_s: 20}\n", "bad")
+        folder = self.dir / "run"
+        self.run_sluice("train", plan, *good, "--no-shuffle", "--steps", 1, "--checkpoint", folder)
+        before = self.state(folder)
+        images[24:, 0, 3, 3] = np.nan  # the second micro-batch of the second update: rank 1's
+        bad = self.data(images=images, labels=random.integers(0, 10, 40))
+        _, errors = self.run_sluice("train", plan, *bad, "--no-shuffle", "--steps", 9, "--checkpoint", folder, "--resume", code=6)
+        self.assertIn("rank 1 of 2 gave up", errors)
+        self.assertIn("images", errors)
+        self.assertEqual(self.state(folder), before)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,98 @@
+// RUN: sluice-opt --verify-plan --split-input-file --verify-diagnostics %s
+
+// Nothing orders the sum and the launch that writes what it adds.
+plan.kernel @fill
+plan.program @update attributes {step_bytes = 64 : i64, bound_bytes = 64 : i64} {
+  %g = plan.buffer "g" "gradients" size 64 at 0 live [0, 1]
+  plan.queue @compute {
+    plan.launch "a" units 1 chunk 1 node "" {
+      plan.stage @fill outs(%g) {params = array<i64: 4, 0, 16, 16384>}
+    }
+  }
+  plan.queue @comm {
+    // expected-error @+1 {{and launch 0 touch the same bytes, and no wait orders them}}
+    plan.collective "all_reduce" ["grad/w"] of f32 ins(%g) outs(%g)
+  }
+}
+
+// -----
+
+plan.program @update attributes {step_bytes = 64 : i64, bound_bytes = 64 : i64} {
+  %g = plan.buffer "g" "gradients" size 64 at 0 live [0, 0]
+  plan.queue @compute {
+    // expected-error @+1 {{waits for ever: the other queue has signalled 0}}
+    plan.wait @comm 1
+  }
+  plan.queue @comm {
+    plan.collective "all_reduce" ["grad/w"] of f32 ins(%g) outs(%g)
+  }
+}
+
+// -----
+
+// The bytes are given to another buffer while the message travels.
+plan.kernel @fill
+plan.program @update attributes {step_bytes = 64 : i64, bound_bytes = 64 : i64} {
+  %g = plan.buffer "g" "gradients" size 64 at 0 live [0, 0]
+  %h = plan.buffer "h" "activations" size 64 at 0 live [1, 1]
+  plan.queue @compute {
+    plan.launch "a" units 1 chunk 1 node "" {
+      plan.stage @fill outs(%g) {params = array<i64: 4, 0, 16, 16384>}
+    }
+    plan.signal 1
+    plan.launch "b" units 1 chunk 1 node "" {
+      plan.stage @fill outs(%h) {params = array<i64: 4, 0, 16, 16384>}
+    }
+  }
+  plan.queue @comm {
+    plan.wait @compute 1
+    // expected-error @+1 {{may run in [1, 2], but 'g' is live in [0, 0]}}
+    plan.collective "all_reduce" ["grad/w"] of f32 ins(%g) outs(%g)
+  }
+}
+
+// -----
+
+plan.program @update attributes {step_bytes = 64 : i64, bound_bytes = 64 : i64} {
+  %g = plan.buffer "g" "gradients" size 64 at 0 live [0, 0]
+  plan.queue @compute {
+  }
+  plan.queue @comm {
+    // expected-error @+1 {{has parts that share bytes: 0 and 1}}
+    plan.collective "all_reduce" ["grad/v", "grad/w"] of f32 ins(%g, %g) outs(%g, %g)
+  }
+}
+
+// -----
+
+plan.program @update {
+  plan.queue @compute {
+  }
+  // expected-error @+1 {{'plan.queue' op is named 'talk', expected 'compute', 'copy' or 'comm'}}
+  plan.queue @talk {
+  }
+}
+
+// -----
+
+plan.program @update attributes {step_bytes = 64 : i64, bound_bytes = 64 : i64} {
+  %g = plan.buffer "g" "gradients" size 64 at 0 live [0, 0]
+  plan.queue @compute {
+  }
+  plan.queue @comm {
+    // expected-error @+1 {{'plan.collective' op cannot add elements of type 'bf16'}}
+    plan.collective "all_reduce" ["grad/w"] of bf16 ins(%g) outs(%g)
+  }
+}
+
+// -----
+
+plan.program @update attributes {step_bytes = 64 : i64, bound_bytes = 64 : i64} {
+  %g = plan.buffer "g" "gradients" size 64 at 0 live [0, 0]
+  plan.queue @compute {
+  }
+  plan.queue @comm {
+    // expected-error @+1 {{'plan.collective' op has 2 names for 1 buffers}}
+    plan.collective "all_reduce" ["grad/w", "grad/v"] of f32 ins(%g) outs(%g)
+  }
+}
