@@ -11,12 +11,18 @@ packages=(
   # tests and demo
   libgtest-dev libgmock-dev libonnx-testdata dataset-fashion-mnist python3 python3-numpy python3-onnx binutils
 )
-missing=()
-for package in "${packages[@]}"; do
-  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
-done
-[ ${#missing[@]} -eq 0 ] && exit 0
-echo "installing: ${missing[*]}"
+# Ranks as processes of an MPI launcher; without it their tests are skipped.
+optional=(libopenmpi-dev openmpi-bin)
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
-as_root apt-get update -q
-as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+install_missing() {
+  local missing=()
+  for package in "$@"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  echo "installing: ${missing[*]}"
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+}
+install_missing "${packages[@]}"
+install_missing "${optional[@]}" || echo "not installed: ${optional[*]}; tests of ranks over MPI will be skipped"
