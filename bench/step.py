@@ -47,11 +47,47 @@ def decoder(batch, length, **shape):
     return model, torch.randint(0, vocabulary, (batch, length)), torch.randint(0, vocabulary, (batch, length))
 
 
+def image_classes(model, batch, size, classes):
+    return model, torch.rand(batch, 3, size, size), torch.randint(0, classes, (batch,))
+
+
+def resnet18():
+    """64 to 512 channels, images of CIFAR's size."""
+    return image_classes(load(ROOT / "tests/models/zoo/vision.py", "vision").ResNet18((64, 128, 256, 512)), 16, 32, 10)
+
+
+def vit_tiny():
+    """Width 192, three heads, twelve layers; 8 x 8 patches of 4."""
+    return image_classes(load(ROOT / "tests/models/zoo/vision.py", "vision").Vit(192, 3, 12, 64), 16, 32, 10)
+
+
+class BertTokens(torch.nn.Module):
+    """BERT on whole sentences: one input, nothing masked."""
+
+    def __init__(self, bert, length):
+        super().__init__()
+        self.bert = bert
+        self.register_buffer("mask", torch.ones(1, length, dtype=torch.int64))
+        self.register_buffer("kinds", torch.zeros(1, length, dtype=torch.int64))
+
+    def forward(self, ids):
+        return self.bert(ids, self.mask, self.kinds)
+
+
+def bert_tiny():
+    """Width 128, two heads, two layers, 30,522 words, as the smallest published one."""
+    bert = load(ROOT / "tests/models/zoo/language.py", "language").Bert(30522, 128, 2, 2, 128)
+    return BertTokens(bert, 128), torch.randint(0, 30522, (8, 128)), torch.randint(0, 30522, (8, 128))
+
+
 GPT2 = {"vocabulary": 50257, "width": 768, "layers": 12, "heads": 12}
 CASES = {
     "mlp": mlp,
     "fashion-cnn": fashion_cnn,
     "char-decoder": lambda: decoder(16, 64),
+    "resnet18": resnet18,
+    "vit-tiny": vit_tiny,
+    "bert-tiny": bert_tiny,
     "gpt2-124m-b4t64": lambda: decoder(4, 64, **GPT2),
     "gpt2-124m-b1t1024": lambda: decoder(1, 1024, **GPT2),
 }
