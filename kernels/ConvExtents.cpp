@@ -120,9 +120,15 @@ bool describeConvWeightGrad(const int64_t *params, int64_t units, Extents &e) {
     return e.refuse("the partial results must be at most 2^50 bytes");
   if (!isFormat(p.xType) || !isFormat(p.dyType))
     return e.refuse(kTypes);
+  if (!isFlag(p.tiles) || (p.tiles && (p.slices != 1 || p.g.groups != 1)))
+    return e.refuse("'tiles' must be 0, or 1 for one slice and one group");
   e.input(as(p.xType, s.x));
   e.input(as(p.dyType, s.y));
-  e.output(convPartialBytes(p));
+  if (p.tiles)
+    e.output(product({convWeightGradUnits(p), p.unitRows, p.unitCols, 4}),
+             product({p.unitRows, p.unitCols, 4}));
+  else
+    e.output(convPartialBytes(p));
   e.workspace(convWeightGradWorkerBytes(p));
   return e.done(units, convWeightGradUnits(p));
 }

@@ -40,11 +40,14 @@ struct ConvPackParams {
 /// each worker; then sum_slices_f32 with rows = m, cols = c / groups * kernel. Slice s
 /// sums images [s * sliceImages, ...) in order. Units: slices * groups * ceil(m / groups
 /// / unitRows) * ceil(cols / unitCols). With one slice `partial` is dw of f32.
+/// With `tiles` (one slice, one group) it lies unit by unit, [unit][unitRows][unitCols],
+/// and may be chained; what would lie outside dw is not written.
 struct ConvWeightGradParams {
   ConvGeometry g;
   int64_t sliceImages = 0, slices = 0;
   int64_t unitRows = 0, unitCols = 0;
   int64_t xType = 0, dyType = 0;
+  int64_t tiles = 0;
 };
 
 /// depthwise_forward_f32: x, w, y; depthwise_input_grad_f32: dy, w, dx. groups == c, m a

@@ -31,7 +31,11 @@ bool checkProduct(const GemmParams &p, Extents &e) {
     return e.refuse(kTypes);
   if (p.k > 1 && p.aCol == 0 && p.bRow == 0)
     return e.refuse("'aCol' and 'bRow' must not both be 0");
-  if (!areDistinct(
+  if (!isFlag(p.cTiles) || (p.cTiles && (p.batch0 != 1 || p.batch1 != 1 ||
+                                         p.unitCols == 0 || p.cRow != p.unitCols)))
+    return e.refuse("'cTiles' must be 0, or 1 for one matrix with 'cRow' == 'unitCols'");
+  if (!p.cTiles &&
+      !areDistinct(
           {{p.batch0, p.cBatch0}, {p.batch1, p.cBatch1}, {p.m, p.cRow}, {p.n, 1}}))
     return e.refuse("elements of C overlap");
   return true;
@@ -58,9 +62,14 @@ bool describeProduct(const int64_t *params, int64_t units, Extents &e, bool pack
       packed
           ? reach({batch0, batch1, {product({panels, gemm::kTileCols, p.k}), 1}}, kFloat)
           : reach({batch0, batch1, {p.k, p.bRow}, {p.n, p.bCol}}, formatBytes(p.bType)));
-  e.output(reach({{p.batch0, p.cBatch0}, {p.batch1, p.cBatch1}, {p.m, p.cRow}, {p.n, 1}},
-                 cBytes),
-           chainC ? product({p.unitRows, p.cRow, cBytes}) : 0);
+  int64_t tile = product({p.unitRows, p.unitCols, cBytes});
+  if (p.cTiles)
+    e.output(product({gemmUnits(p), p.unitRows, p.unitCols, cBytes}), tile);
+  else
+    e.output(
+        reach({{p.batch0, p.cBatch0}, {p.batch1, p.cBatch1}, {p.m, p.cRow}, {p.n, 1}},
+              cBytes),
+        chainC ? product({p.unitRows, p.cRow, cBytes}) : 0);
   e.workspace(gemmWorkerBytes(p));
   return e.done(units, gemmUnits(p));
 }

@@ -37,7 +37,9 @@ constexpr int64_t kResultCols = 512; ///< columns of a 16-bit C that a worker su
 ///
 /// Units: blocks of `unitRows` rows of the flattened (b0, b1, m), times blocks of
 /// `unitCols` columns (the faster index). With unitCols == 0 a unit is whole rows and,
-/// when rows of C are evenly spaced, may be chained.
+/// when rows of C are evenly spaced, may be chained. With `cTiles` C lies unit by unit,
+/// [unit][unitRows][unitCols], so that units of columns too may be chained: one matrix,
+/// cRow == unitCols; what would lie outside the matrix is not written.
 ///
 /// gemm_f32:        A, B, C, workspace of each worker (gemmWorkerBytes).
 /// gemm_packed_f32: the same with B packed by gemm_pack_b_f32; bBatch0 and bBatch1 count
@@ -54,6 +56,7 @@ struct GemmParams {
   int64_t accumulate = 0;
   int64_t unitRows = 48, unitCols = 0;
   int64_t aType = 0, bType = 0, cType = 0;
+  int64_t cTiles = 0;
 };
 
 /// gemm_pack_b_f32: B, packed (f32). Units: batch0 * batch1 * ceil(n / 32) panels.

@@ -201,11 +201,14 @@ void runUnits(const ConvWeightGradParams &p, void *const *buffers, int64_t begin
             row = u / colBlocks % rowBlocks * p.unitRows;
     int64_t group = u / colBlocks / rowBlocks % g.groups;
     int64_t slice = u / colBlocks / rowBlocks / g.groups, image = slice * p.sliceImages;
+    float *dw = partial + (slice * g.m + group * mg) * cols;
+    if (p.tiles) // the unit's element (row, col) lies at its begin
+      dw = partial + u * p.unitRows * p.unitCols - row * p.unitCols - col;
     runUnit<S>({g, gather, x + (image * g.c + group * cg) * inSize,
                 dy.at((image * g.m + group * mg) * outSize),
                 least(p.sliceImages, g.n - image), outSize, inSize, row,
-                least(p.unitRows, mg - row), col, least(p.unitCols, cols - col),
-                partial + (slice * g.m + group * mg) * cols, cols, workspace, shifted});
+                least(p.unitRows, mg - row), col, least(p.unitCols, cols - col), dw,
+                p.tiles ? p.unitCols : cols, workspace, shifted});
   }
 }
 

@@ -152,12 +152,13 @@ void multiplyRows(const GemmParams &p, const Buffers &to, int64_t first, int64_t
   if (p.n == 0)
     return;
   int64_t resultFloats = gemmResultFloats(p.m, p.n, p.cType);
+  int64_t shift = shiftOfTile(p, first, j0);
   for (int64_t r = first; r < last;) {
     int64_t batch = r / p.m, i = r % p.m, b0 = batch / p.batch1, b1 = batch % p.batch1;
     int64_t rows = least(p.m - i, last - r);
     Operand aRows = to.a.at(b0 * p.aBatch0 + b1 * p.aBatch1 + i * p.aRow);
     Operand matrix = to.b.at(b0 * p.bBatch0 + b1 * p.bBatch1);
-    Result c = to.c.at(b0 * p.cBatch0 + b1 * p.cBatch1 + i * p.cRow + j0);
+    Result c = to.c.at(b0 * p.cBatch0 + b1 * p.cBatch1 + i * p.cRow + j0 + shift);
     if (!to.packed && isSkinny(p.m, p.n)) {
       PanelsOfB columns{{aRows, p.aCol, p.aRow}, nullptr, 0};
       multiplyInto<Form>(j1 - j0, rows, p.k, {matrix.at(j0 * p.bCol), p.bCol, p.bRow},

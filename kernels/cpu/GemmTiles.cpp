@@ -196,10 +196,11 @@ void multiplyRows(const GemmParams &p, const Buffers &to, int64_t first, int64_t
   Blocking blocking = blockingOf(least(p.m, last - first), p.k, to.packed, to.workerBytes,
                                  4 * gemmResultFloats(p.m, p.n, p.cType));
   RowBlock block(p, to, blocking);
+  int64_t shift = shiftOfTile(p, first, j0);
   for (int64_t r = first; r < last;) {
     int64_t batch = r / p.m, i = r % p.m, b0 = batch / p.batch1, b1 = batch % p.batch1;
     int64_t rows = least(blocking.rows, least(p.m - i, last - r));
-    Result c = to.c.at(b0 * p.cBatch0 + b1 * p.cBatch1 + i * p.cRow + j0);
+    Result c = to.c.at(b0 * p.cBatch0 + b1 * p.cBatch1 + i * p.cRow + j0 + shift);
     // Batches of a packed B are counted in floats.
     int64_t matrix = (b0 * p.bBatch0 + b1 * p.bBatch1) * (to.packed ? 2 : 1);
     int64_t columns = to.packed ? 2 * j0 * p.k : j0 * p.bCol;

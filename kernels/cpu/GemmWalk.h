@@ -6,6 +6,15 @@
 
 namespace sluice::SLUICE_LEVEL {
 
+/// With `cTiles`, how many elements behind the place that strides give them the elements
+/// of C lie in the unit that begins with row `first` and column `j0`.
+SLUICE_INLINE int64_t shiftOfTile(const GemmParams &p, int64_t first, int64_t j0) {
+  if (!p.cTiles)
+    return 0;
+  int64_t unit = first / p.unitRows * ceilDiv(p.n, p.unitCols) + j0 / p.unitCols;
+  return unit * p.unitRows * p.unitCols - first * p.cRow - j0;
+}
+
 /// Calls body(first, last, j0, j1) for rows [first, last) of the flattened (b0, b1, m)
 /// and columns [j0, j1).
 template <typename Body>

@@ -94,6 +94,32 @@ void checkWeightGrad(const ConvGeometry &g, const Data &d) {
   EXPECT_EQ(results[0], results[1]) << "gathered differs";
 }
 
+/// dw tile by tile has the bits of the whole one.
+void checkGradTiles(const ConvGeometry &g, const Data &d, int64_t unitRows,
+                    int64_t unitCols) {
+  auto p = planConvWeightGrad(g);
+  p.sliceImages = g.n, p.slices = 1, p.unitRows = unitRows, p.unitCols = unitCols;
+  auto run = [&](Bytes dw) {
+    return runEverywhere({"conv_weight_grad_f32",
+                          packParams(p),
+                          convWeightGradUnits(p),
+                          {toBytes(d.x), toBytes(d.dy), dw, {}}})[2];
+  };
+  auto whole = fromBytes<uint32_t>(run(poisoned(convPartialBytes(p))));
+  p.tiles = 1;
+  int64_t cols = g.c * volume(g.kernel), columns = (cols + unitCols - 1) / unitCols;
+  int64_t tile = unitRows * unitCols;
+  auto after = fromBytes<uint32_t>(run(poisoned(convWeightGradUnits(p) * tile * 4)));
+  std::vector<uint32_t> expected(after.size(), kPoison);
+  for (int64_t i = 0; i < g.m; ++i)
+    for (int64_t j = 0; j < cols; ++j) {
+      int64_t unit = i / unitRows * columns + j / unitCols;
+      expected[unit * tile + i % unitRows * unitCols + j % unitCols] =
+          whole[i * cols + j];
+    }
+  EXPECT_EQ(after, expected);
+}
+
 void checkAll(const ConvGeometry &g) {
   SCOPED_TRACE(testing::Message() << "n " << g.n << " c " << g.c << " m " << g.m
                                   << " groups " << g.groups << " in " << g.in[1] << "x"
@@ -102,6 +128,13 @@ void checkAll(const ConvGeometry &g) {
   checkForward(g, d);
   checkInputGrad(g, d);
   checkWeightGrad(g, d);
+}
+
+TEST(Conv, TilesOfTheWeightGradient) {
+  ConvGeometry g = geometry(3, 5, 14, 1, {{9, 3, 1, 1, 1, 1}, {11, 3, 1, 1, 1, 1}});
+  checkGradTiles(g, Data(g), 12, 32);
+  checkGradTiles(g, Data(g), 5, 11);
+  checkGradTiles(g, Data(g), 14, 320);
 }
 
 TEST(Conv, Plain3x3) {

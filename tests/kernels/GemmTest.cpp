@@ -123,6 +123,38 @@ TEST(Gemm, UnitsOfRowsAndColumns) {
   EXPECT_EQ(checkProduct(p), whole);
 }
 
+/// C tile by tile has the bits of the whole one, and nothing beside it is written.
+void checkTiles(GemmParams p, int64_t unitRows, int64_t unitCols) {
+  SCOPED_TRACE(testing::Message() << p.m << "x" << p.n << "x" << p.k << " tiles of "
+                                  << unitRows << "x" << unitCols);
+  Data d = dataFor(p);
+  auto whole = fromBytes<float>(checkProduct(p));
+  p.unitRows = unitRows, p.unitCols = unitCols, p.cTiles = 1, p.cRow = unitCols;
+  int64_t columns = (p.n + unitCols - 1) / unitCols, tile = unitRows * unitCols;
+  Bytes before = poisoned(gemmUnits(p) * tile * 4);
+  auto after =
+      fromBytes<uint32_t>(runEverywhere({"gemm_f32",
+                                         packParams(p),
+                                         gemmUnits(p),
+                                         {toBytes(d.a), toBytes(d.b), before, {}}})[2]);
+  std::vector<uint32_t> expected(after.size(), kPoison);
+  for (int64_t i = 0; i < p.m; ++i)
+    for (int64_t j = 0; j < p.n; ++j) {
+      int64_t unit = i / unitRows * columns + j / unitCols;
+      std::memcpy(&expected[unit * tile + i % unitRows * unitCols + j % unitCols],
+                  &whole[i * p.n + j], 4);
+    }
+  EXPECT_EQ(after, expected);
+}
+
+TEST(Gemm, TilesOfC) {
+  checkTiles(product(100, 200, 300), 24, 64);
+  checkTiles(product(29, 45, 37, true, false), 12, 32);
+  checkTiles(product(13, 64, 257, false, true), 13, 32);
+  checkTiles(product(40, 5, 20), 7, 32);
+  checkTiles(product(5, 70, 0), 12, 64);
+}
+
 TEST(Gemm, SplitKSumsSlicesInOrder) {
   GemmParams shape = product(10, 20, 5000, true, false);
   shape.accumulate = 1;
