@@ -80,8 +80,8 @@ void pushKey(const AttentionParams &p, Extents &e) {
       e.input(8);
 }
 
-int64_t lseBytes(const AttentionParams &p) {
-  return product({p.batch, p.heads, p.queries, 4});
+int64_t statsBytes(const AttentionParams &p) {
+  return product({p.batch, p.heads, p.queries, 2, 4});
 }
 
 } // namespace
@@ -98,7 +98,7 @@ bool describeAttention(const int64_t *params, int64_t units, Extents &e) {
   pushMask(p, e);
   pushKey(p, e);
   e.output(bytesOf(p, resultsOf(p), p.outType));
-  e.output(lseBytes(p));
+  e.output(statsBytes(p));
   e.workspace(attentionWorkspace(p));
   return e.done(units, attentionUnits(p));
 }
@@ -123,7 +123,7 @@ bool describeAttentionGrad(const int64_t *params, int64_t units, Extents &e) {
   e.input(bytesOf(p, valuesOf(p), p.type));
   e.input(bytesOf(p, dOut, g.doType));
   e.input(bytesOf(p, resultsOf(p), p.outType));
-  e.input(lseBytes(p));
+  e.input(statsBytes(p));
   pushMask(p, e);
   pushKey(p, e);
   for (const Heads &grad : {dq, dk, dv})

@@ -16,16 +16,17 @@ constexpr int64_t kKeys = 64;    ///< rows of a block of keys
 /// attention: q [batch, heads, queries, depth], k [batch, kvHeads, keys, depth], v
 /// [batch, kvHeads, keys, valueDepth], rows of unit stride; with `masked` a mask (f32,
 /// any strides, 0 where it repeats); with `dropout` seed, update and sample (i64); then
-/// out [batch, heads, queries, valueDepth], lse [batch, heads, queries] (f32, dense) and
-/// a workspace of each worker.
+/// out [batch, heads, queries, valueDepth], stats [batch, heads, 2, queries] (f32, dense)
+/// and a workspace of each worker.
 ///
 ///   t = scale * q k + mask, -inf where key > query + offset (`causal`)
-///   lse = log sum over keys of e^t,   out = sum over keys of e^(t - lse) * drop * v
+///   m = largest t,   l = sum over keys of e^(t - m),   stats = m and l
+///   out = sum over keys of e^(t - m) * drop * v / l
 ///
 /// Query head h reads key head h / (heads / kvHeads). A row of which every t is -inf
-/// gives 0 and an lse of -inf. drop is 0 or 1 / (1 - ratio): element ((b * heads + h) *
-/// queries + query) * keys + key of the sample's share of the batch is kept where its
-/// Philox number is at least `ratio` (graph.dropout), keyed by sample `sample + b /
+/// gives 0, an m of -inf and an l of 0. drop is 0 or 1 / (1 - ratio): element ((b * heads
+/// + h) * queries + query) * keys + key of the sample's share of the batch is kept where
+/// its Philox number is at least `ratio` (graph.dropout), keyed by sample `sample + b /
 /// (batch / samples)`, or by 0 where `samples` is 0.
 ///
 /// Bits: queries and keys in blocks of 64, keys in order. q is scaled in f32 before the
@@ -48,8 +49,8 @@ struct AttentionParams {
   int64_t type = 0, outType = 0; ///< of q, k and v; of out
 };
 
-/// attention_grad: q, k, v, dout, out, lse, the mask and the random key as above; then
-/// dq, dk, dv and a workspace. Probabilities are computed again from lse. With delta =
+/// attention_grad: q, k, v, dout, out, stats, the mask and the random key as above; then
+/// dq, dk, dv and a workspace. Probabilities are computed again from stats. With delta =
 /// sum of dout * out over a row (one chain), dp = dout v * drop, ds = p * (dp - delta):
 ///   dq = scale * (ds k),   dk = ds (scale q),   dv = (p * drop) dout
 /// Bits: pairs of blocks of 64 queries and 64 keys, keys the faster; each pair's sums

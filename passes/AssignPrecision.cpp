@@ -119,7 +119,7 @@ public:
     for (Operation &op : entry.getBody().front())
       if (isNarrowProduct(&op)) {
         products.insert(&op);
-        for (Value operand : op.getOperands())
+        for (Value operand : roundedOperands(&op))
           markRoots(operand);
       }
   }
@@ -228,24 +228,38 @@ private:
     SmallVector<NamedAttribute> attributes(op->getAttrs());
     if (roundTo)
       attributes.push_back(builder.getNamedAttr("round_to", TypeAttr::get(narrow)));
-    OperationState state(op->getLoc(), op->getName().getStringRef(), operands,
-                         {graph::tensorType(op->getResult(0)).clone(element)},
+    SmallVector<Type> types(op->getResultTypes());
+    auto rule = cast<graph::PrecisionRule>(op);
+    for (unsigned i = 0; i < rule.roundedResults(); ++i)
+      types[i] = cast<RankedTensorType>(types[i]).clone(element);
+    OperationState state(op->getLoc(), op->getName().getStringRef(), operands, types,
                          attributes);
     return builder.create(state);
   }
 
+  static OperandRange roundedOperands(Operation *op) {
+    return op->getOperands().take_front(cast<graph::PrecisionRule>(op).roundedOperands());
+  }
+  static ResultRange roundedResults(Operation *op) {
+    return op->getResults().take_front(cast<graph::PrecisionRule>(op).roundedResults());
+  }
+
   void rewriteProduct(Operation *op, OpBuilder &builder) {
-    SmallVector<Value> operands;
-    for (Value operand : op->getOperands())
-      operands.push_back(narrowed(operand));
+    SmallVector<Value> operands(op->getOperands());
+    for (auto [i, operand] : llvm::enumerate(roundedOperands(op)))
+      operands[i] = narrowed(operand);
     // What another product reads too is rounded, as are the terms of longer sums.
-    if (exempted.contains(op) && !rounded.contains(op->getResult(0))) {
-      Operation *sum = rebuild(op, operands, builder.getF32Type(), false, builder);
-      op->getResult(0).replaceAllUsesWith(sum->getResult(0));
-    } else {
-      Operation *product = rebuild(op, operands, narrow, true, builder);
-      widen(op->getResult(0), product->getResult(0), builder);
-    }
+    ResultRange results = roundedResults(op);
+    bool isSum = exempted.contains(op) && llvm::none_of(results, [&](Value result) {
+                   return rounded.contains(result);
+                 });
+    Type element = isSum ? Type(builder.getF32Type()) : narrow;
+    Operation *product = rebuild(op, operands, element, !isSum, builder);
+    for (auto [i, result] : llvm::enumerate(op->getResults()))
+      if (isSum || i >= results.size())
+        result.replaceAllUsesWith(product->getResult(i));
+      else
+        widen(result, product->getResult(i), builder);
     op->erase();
   }
 

@@ -78,6 +78,7 @@ private:
         })
         .Case<graph::ConcatOp>([&](auto concat) { concatenated(concat); })
         .Case<graph::ContractOp>([&](auto contract) { contracted(contract); })
+        .Case<graph::AttentionOp>([&](auto attention) { attended(attention); })
         .Case<graph::ConvOp>([&](auto conv) { windowed(conv, conv.getX(), 2); })
         .Case<graph::ConvInputGradOp>([&](auto conv) { transposed(conv); })
         .Case<graph::MaxPoolOp, graph::AvgPoolOp>(
@@ -247,6 +248,26 @@ private:
     side(contract.getLhs(), contract.getLhsBatch(), contract.getLhsContract(),
          batchCount);
     side(contract.getRhs(), contract.getRhsBatch(), contract.getRhsContract(), rhsFree);
+  }
+
+  /// Sums over keys and sizes of keys; result dimensions: batch, heads, queries, sizes of
+  /// values.
+  void attended(graph::AttentionOp attention) {
+    auto from = [&](Value operand, ArrayRef<int64_t> summed) {
+      if (!operand)
+        return;
+      each(operand, [&](const FilledAxis &axis, Place place) {
+        int64_t d = place.dimension;
+        if (llvm::is_contained(summed, d))
+          return;
+        bool groups = d == 1 && shapeOf(operand)[1] != result[1];
+        return groups ? lose() : keep(axis, place);
+      });
+    };
+    from(attention.getQ(), {3});
+    from(attention.getK(), {2, 3});
+    from(attention.getV(), {2});
+    from(attention.getMask(), {3});
   }
 
   static int64_t kernelOf(graph::ConvOp conv, int64_t i) {

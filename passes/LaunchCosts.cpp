@@ -244,3 +244,5 @@ double operationUs(Operation *op, const DeviceRates &rates) {
 }
 
 } // namespace sluice
+  else if (std::optional<KernelWork> attention = attentionWork(op))
+    stage = *attention;

@@ -71,6 +71,26 @@ def BuildLoss : SpecPass<"build-loss", "createBuildLoss"> {
   }];
 }
 
+def FuseAttention : Pass<"fuse-attention", "::mlir::ModuleOp"> {
+  let summary = "Computes softmax attention in one operation that stores no scores";
+  let description = [{
+    In @forward: a product of queries and keys, scaled before or after, masked (a constant triangle is `causal`; other masks become one addend), softmax over
+    keys, dropout if any, and the product with values; keys and values that groups of heads share are not repeated. Taken where no part has other readers,
+    the mask has no gradient, rows that see nothing keep their value, and there are queries and keys enough for the kernel's blocks. The report says how many.
+
+    ```mlir
+    %s = graph.contract %q, %k {lhs_batch = array<i64: 0, 1>, lhs_contract = array<i64: 3>, ...} -> tensor<2x4x64x64xf32>
+    %t = graph.mul %s, %scale
+    %p = graph.softmax %t {axis = 3}
+    %y = graph.contract %p, %v {...}
+    // becomes
+    %y, %stats = graph.attention %q, %k, %v {scale = 0.125 : f64}
+    ```
+  }];
+  let constructor = "::sluice::createFuseAttention()";
+  let dependentDialects = ["::sluice::graph::GraphDialect"];
+}
+
 def BuildBackward : SpecPass<"build-backward", "createBuildBackward"> {
   let summary = "Builds the gradients of the trainable parameters";
   let description = [{

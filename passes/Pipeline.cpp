@@ -21,6 +21,8 @@ void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
   passes.addPass(createAssignGroups(spec));
   // The loss comes before entries are split off, so that step and eval share it.
   passes.addPass(createBuildLoss(spec));
+  // Needs to know what trains and how samples key random numbers; has its own gradient.
+  passes.addPass(createFuseAttention());
   passes.addPass(createBuildBackward(spec));
   // Evaluation is built from @forward, which no gradient code has touched.
   passes.addPass(createBuildEntries(spec));

@@ -52,6 +52,7 @@ private:
         .Case<graph::ConcatOp>(
             [&](graph::ConcatOp concat) { return concatenated(concat); })
         .Case<graph::ContractOp>([&](graph::ContractOp c) { return contracted(c); })
+        .Case<graph::AttentionOp>([&](auto attention) { return attended(attention); })
         .Case<graph::ConvOp>([&](auto c) { return windowed(c.getX(), c.getW()); })
         .Case<graph::ConvInputGradOp>(
             [&](auto c) { return windowed(c.getDy(), c.getW()); })
@@ -191,6 +192,28 @@ private:
     if (right.kind != SampleAxis::At)
       return right;
     return left.stride == right.stride ? left : SampleAxis{SampleAxis::Mixed};
+  }
+
+  /// Queries keep their place; keys, values and masks may have samples in the same
+  /// dimension, batch or heads, only.
+  SampleAxis attended(graph::AttentionOp attention) const {
+    std::optional<Place> common;
+    for (Value operand : op->getOperands()) {
+      if (!isAt(operand))
+        continue;
+      auto place = placeOf(operand);
+      if (!place)
+        return {SampleAxis::Unknown};
+      int64_t kept = operand == attention.getQ() ? 2 : 1;
+      if (place->dimension > kept || (common && (common->dimension != place->dimension ||
+                                                 common->inner != place->inner)))
+        return {SampleAxis::Mixed};
+      common = place;
+    }
+    // Groups of query heads share a key head.
+    bool groups = shapeOf(attention.getK())[1] != resultShape()[1];
+    return common->dimension == 1 && groups ? SampleAxis{SampleAxis::Mixed}
+                                            : at(common->dimension, common->inner);
   }
 
   /// Convolutions and pools keep dimension 0 of x and slide along the last ones.

@@ -37,7 +37,8 @@ bool isView(Operation *op) {
     return true;
   // Products read through these.
   return isa<graph::TransposeOp, graph::SliceOp>(op) &&
-         llvm::all_of(op->getUsers(), llvm::IsaPred<graph::ContractOp>);
+         llvm::all_of(op->getUsers(), llvm::IsaPred<graph::ContractOp, graph::AttentionOp,
+                                                    graph::AttentionGradOp>);
 }
 
 bool lies(Operation *op) { return isa<graph::ReadOp, graph::ConstantOp>(op); }

@@ -58,6 +58,8 @@ private:
 #define GET_OP_CLASSES
 #include "ir/graph/Contract.h.inc"
 #define GET_OP_CLASSES
+#include "ir/graph/Attention.h.inc"
+#define GET_OP_CLASSES
 #include "ir/graph/Reduce.h.inc"
 #define GET_OP_CLASSES
 #include "ir/graph/Index.h.inc"

@@ -30,6 +30,10 @@ void GraphDialect::initialize() {
       >();
   addOperations<
 #define GET_OP_LIST
+#include "ir/graph/Attention.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
 #include "ir/graph/Reduce.cpp.inc"
       >();
   addOperations<

@@ -55,7 +55,11 @@ def Graph_PrecisionRule : OpInterface<"PrecisionRule"> {
     What becomes of an operation under mixed precision. Operations without the interface compute in f32 and their results stay exact.
   }];
   let cppNamespace = "::sluice::graph";
-  let methods = [InterfaceMethod<"How the operation takes part.", "::sluice::graph::PrecisionKind", "precision", (ins)>];
+  let methods = [
+    InterfaceMethod<"How the operation takes part.", "::sluice::graph::PrecisionKind", "precision", (ins)>,
+    InterfaceMethod<"Of a product: how many of its operands, from the first on, are rounded; the others stay as they are.",
+      "unsigned", "roundedOperands", (ins), "", "return $_op->getNumOperands();">,
+    InterfaceMethod<"Of a product: how many of its results are rounded.", "unsigned", "roundedResults", (ins), "", "return 1;">];
 }
 
 def Graph_TrainingMode : OpInterface<"TrainingMode"> {

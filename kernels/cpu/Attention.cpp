@@ -61,7 +61,7 @@ public:
   Forward(const AttentionParams &p, void *const *buffers)
       : p(p), q{buffers[0], p.type}, k{buffers[1], p.type}, v{buffers[2], p.type},
         out{buffers[resultsAt(p)], p.outType},
-        lse(static_cast<float *>(buffers[resultsAt(p) + 1])),
+        stats(static_cast<float *>(buffers[resultsAt(p) + 1])),
         s(p, buffers[resultsAt(p) + 2]), effects(p, buffers + 3, s.effects) {}
 
   void unit(int64_t u) {
@@ -105,19 +105,17 @@ private:
   }
 
   void finish(const BlockPlace &at, int64_t cols) {
-    const Vec none = splat(-__builtin_huge_valf());
     for (int64_t lane = 0; lane < cols; lane += kLanes) {
-      Vec sum = load(s.sum + lane), most = load(s.most + lane);
-      Mask empty = isEqual(most, none);
-      store(s.sum + lane, select(empty, most, add(most, logOf(sum))));
-      Vec share = select(empty, zero(), div(splat(1.0f), sum));
+      Vec sum = load(s.sum + lane);
+      Vec share = select(isEqual(sum, zero()), zero(), div(splat(1.0f), sum));
       for (int64_t d = 0; d < p.valueDepth; ++d) {
         float *o = s.out + d * kQueries + lane;
         store(o, mul(load(o), share));
       }
     }
-    std::memcpy(lse + (at.b * p.heads + at.h) * p.queries + at.query, s.sum,
-                at.queries * sizeof(float));
+    float *row = stats + (at.b * p.heads + at.h) * 2 * p.queries + at.query;
+    std::memcpy(row, s.most, at.queries * sizeof(float));
+    std::memcpy(row + p.queries, s.sum, at.queries * sizeof(float));
     unpackColumns(s.out, at.queries, p.valueDepth, s.rows, p.valueDepth);
     Result to = out.at(at.b * p.outBatch + at.h * p.outHead + at.query * p.outRow);
     for (int64_t i = 0; i < at.queries; ++i)
@@ -127,7 +125,7 @@ private:
   const AttentionParams &p;
   Operand q, k, v;
   Result out;
-  float *lse;
+  float *stats;
   ForwardScratch s;
   BlockEffects effects;
 };

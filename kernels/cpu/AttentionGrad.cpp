@@ -1,5 +1,5 @@
 // The gradient of fused attention: probabilities of a pair of blocks are computed again
-// from the rows' log-sum-exp, and its five products done while they are in cache.
+// from the statistics of their rows, and its five products done while they are in cache.
 
 #include "kernels/cpu/AttentionBlock.h"
 #include "kernels/cpu/Kernels.h"
@@ -9,7 +9,7 @@ namespace {
 
 struct BackwardScratch {
   int64_t cols, valueCols; // of whole rows
-  float *q, *qRows, *dOut, *dOutRows, *dq, *k, *kRows, *v, *p, *ds, *lse, *delta;
+  float *q, *qRows, *dOut, *dOutRows, *dq, *k, *kRows, *v, *p, *ds, *most, *share, *delta;
   float *effects, *dk, *dv;
 
   BackwardScratch(const AttentionParams &a, void *from)
@@ -24,7 +24,7 @@ struct BackwardScratch {
     dOut = take(a.valueDepth), v = take(a.valueDepth);
     qRows = take(cols), kRows = take(cols), dq = take(cols), dOutRows = take(valueCols);
     p = take(kKeys), ds = take(kKeys);
-    lse = take(1), delta = take(1), take(2);
+    most = take(1), share = take(1), delta = take(1), take(1);
     effects = take(kKeys * ((a.masked ? 1 : 0) + (a.dropout ? 1 : 0)));
     dk = next, dv = next + a.keys * cols;
   }
@@ -36,11 +36,13 @@ void gradientBlock(const BlockEffects &effects, const BackwardScratch &s, int64_
                    int64_t cols) {
   const Vec none = splat(-__builtin_huge_valf());
   for (int64_t lane = 0; lane < cols; lane += kLanes) {
-    Vec lse = load(s.lse + lane), delta = load(s.delta + lane);
-    Vec base = select(isEqual(lse, none), zero(), lse); // of a row that sees nothing
+    Vec most = load(s.most + lane), delta = load(s.delta + lane);
+    Vec base = select(isEqual(most, none), zero(), most); // of a row that sees nothing
+    Vec share = load(s.share + lane);
     for (int64_t k = 0; k < keys; ++k) {
       float *p = s.p + k * kQueries + lane, *ds = s.ds + k * kQueries + lane;
-      Vec probability = expOf(sub(effects.masked(load(p), k, lane), base));
+      Vec e = expOf(sub(effects.masked(load(p), k, lane), base));
+      Vec probability = mul(e, share);
       Vec dropped = probability, dp = load(ds);
       if (effects.drops()) {
         Vec factor = effects.factor(k, lane);
@@ -57,9 +59,10 @@ public:
   Backward(const AttentionGradParams &g, void *const *buffers)
       : g(g), p(g.of), q{buffers[0], p.type}, k{buffers[1], p.type},
         v{buffers[2], p.type}, dOut{buffers[3], g.doType}, out{buffers[4], p.outType},
-        lse(static_cast<const float *>(buffers[5])), dq{results(buffers)[0], g.gradType},
-        dk{results(buffers)[1], g.gradType}, dv{results(buffers)[2], g.gradType},
-        s(p, results(buffers)[3]), effects(p, buffers + 6, s.effects) {}
+        stats(static_cast<const float *>(buffers[5])),
+        dq{results(buffers)[0], g.gradType}, dk{results(buffers)[1], g.gradType},
+        dv{results(buffers)[2], g.gradType}, s(p, results(buffers)[3]),
+        effects(p, buffers + 6, s.effects) {}
 
   void unit(int64_t u) {
     int64_t b = u / p.kvHeads, kvHead = u % p.kvHeads, group = p.heads / p.kvHeads;
@@ -111,9 +114,12 @@ private:
     byFormat(g.doType, [&]<typename D>(D) {
       packWholeRows<D>(grads, g.doRow, at.queries, p.valueDepth, s.valueCols, s.dOutRows);
     });
-    const float *from = lse + (at.b * p.heads + at.h) * p.queries + at.query;
-    for (int64_t i = 0; i < kQueries; ++i)
-      s.lse[i] = i < at.queries ? from[i] : 0.0f;
+    const float *row = stats + (at.b * p.heads + at.h) * 2 * p.queries + at.query;
+    for (int64_t i = 0; i < kQueries; ++i) {
+      float sum = i < at.queries ? row[p.queries + i] : 0.0f;
+      s.most[i] = i < at.queries ? row[i] : 0.0f;
+      s.share[i] = sum == 0.0f ? 0.0f : 1.0f / sum;
+    }
     for (int64_t lane = 0; lane < kQueries; lane += kLanes) {
       Vec sum = zero();
       for (int64_t d = lane; d < p.valueDepth * kQueries; d += kQueries)
@@ -146,7 +152,7 @@ private:
   const AttentionGradParams &g;
   const AttentionParams &p;
   Operand q, k, v, dOut, out;
-  const float *lse;
+  const float *stats;
   Result dq, dk, dv;
   BackwardScratch s;
   BlockEffects effects;

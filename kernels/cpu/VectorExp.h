@@ -1,6 +1,6 @@
 #pragma once
-// Exponential and logarithm of our own, so that no library decides about bits: those of
-// generated code (ir/graph/VectorMath.cpp) for the ranges that a softmax needs.
+// The exponential of a softmax, of our own so that no library decides about bits: that of
+// generated code (ir/graph/VectorMath.cpp) up to about 0.
 
 #include "kernels/cpu/Half.h"
 
@@ -25,7 +25,6 @@ SLUICE_INLINE Bits addBits(Bits a, Bits b) { return _mm512_add_epi32(a, b); }
 SLUICE_INLINE Bits andBits(Bits a, Bits b) { return _mm512_and_si512(a, b); }
 template <int N> SLUICE_INLINE Bits shiftLeft(Bits a) { return _mm512_slli_epi32(a, N); }
 template <int N> SLUICE_INLINE Bits shiftRight(Bits a) { return _mm512_srai_epi32(a, N); }
-SLUICE_INLINE Vec realFrom(Bits integers) { return _mm512_cvtepi32_ps(integers); }
 SLUICE_INLINE Vec throughF16(Vec x) {
   return _mm512_cvtph_ps(_mm512_cvtps_ph(x, F16::kNearest));
 }
@@ -53,7 +52,6 @@ SLUICE_INLINE Bits addBits(Bits a, Bits b) { return _mm256_add_epi32(a, b); }
 SLUICE_INLINE Bits andBits(Bits a, Bits b) { return _mm256_and_si256(a, b); }
 template <int N> SLUICE_INLINE Bits shiftLeft(Bits a) { return _mm256_slli_epi32(a, N); }
 template <int N> SLUICE_INLINE Bits shiftRight(Bits a) { return _mm256_srai_epi32(a, N); }
-SLUICE_INLINE Vec realFrom(Bits integers) { return _mm256_cvtepi32_ps(integers); }
 SLUICE_INLINE Vec throughF16(Vec x) {
   return _mm256_cvtph_ps(_mm256_cvtps_ph(x, F16::kNearest));
 }
@@ -82,28 +80,6 @@ SLUICE_INLINE Vec expOf(Vec x) {
   // The low bits of `shifted` hold the exponent; those above fall out.
   Vec power = realOf(shiftLeft<23>(addBits(bitsOf(shifted), allBits(127))));
   return select(isBelow(x, least), zero(), mul(p, power));
-}
-
-/// log x of normal x above 0. NaN passes.
-SLUICE_INLINE Vec logOf(Vec x) {
-  constexpr uint32_t rootHalf = 0x3F3504F3;
-  Bits bits = addBits(bitsOf(x), allBits(0u - rootHalf));
-  Vec e = realFrom(shiftRight<23>(bits));
-  Bits mantissa = andBits(bits, allBits(0x007FFFFF));
-  Vec f = sub(realOf(addBits(mantissa, allBits(rootHalf))), splat(1.0f));
-  Vec p = horner(splat(0.06980701958664974f), f, -0.11494546612890219f);
-  p = horner(p, f, 0.1168907113745787f);
-  p = horner(p, f, -0.12424037717650198f);
-  p = horner(p, f, 0.1424855126436147f);
-  p = horner(p, f, -0.16667850972851767f);
-  p = horner(p, f, 0.2000073050385224f);
-  p = horner(p, f, -0.2499999662693948f);
-  p = horner(p, f, 0.3333333112188015f);
-  Vec square = mul(f, f), tail = mul(mul(f, square), p);
-  tail = fma(e, splat(-2.12194440e-4f), tail);
-  tail = fma(square, splat(-0.5f), tail);
-  Vec y = fma(e, splat(0.693359375f), add(f, tail));
-  return select(isEqual(x, x), y, x);
 }
 
 /// x rounded to a format's type.

@@ -37,10 +37,10 @@ double dot(const double *a, const double *b, int64_t n) {
   return sum;
 }
 
-/// Probabilities of a row before anything is dropped, and the row's log-sum-exp.
+/// Probabilities of a row before anything is dropped, and its statistics.
 struct Row {
   std::vector<double> probability;
-  double lse = -infinity;
+  double most = -infinity, sum = 0;
 
   Row(const AttentionParams &p, const AttentionInput &in, int64_t b, int64_t h,
       int64_t i) {
@@ -49,7 +49,6 @@ struct Row {
     float scale;
     std::memcpy(&scale, &bits, sizeof scale);
     std::vector<double> t(p.keys);
-    double most = -infinity, sum = 0;
     for (int64_t j = 0; j < p.keys; ++j) {
       t[j] = scale * dot(&in.q[at.q(b, h, i)], &in.k[at.k(b, h, j)], p.depth);
       if (p.masked)
@@ -63,9 +62,8 @@ struct Row {
       return;
     for (double x : t)
       sum += std::exp(x - most);
-    lse = most + std::log(sum);
     for (int64_t j = 0; j < p.keys; ++j)
-      probability[j] = std::exp(t[j] - lse);
+      probability[j] = std::exp(t[j] - most) / sum;
   }
 };
 
@@ -86,11 +84,12 @@ AttentionValue attention(const AttentionParams &p, const AttentionInput &in) {
   Indices at{p};
   AttentionValue value;
   value.out.assign(p.batch * p.heads * p.queries * p.valueDepth, 0.0);
-  value.lse.assign(p.batch * p.heads * p.queries, 0.0);
+  value.stats.assign(2 * p.batch * p.heads * p.queries, 0.0);
   forEachRow(p, [&](int64_t b, int64_t h, int64_t i) {
     Row row(p, in, b, h, i);
     int64_t r = at.row(b, h, i);
-    value.lse[r] = row.lse;
+    double *stats = &value.stats[2 * r - i];
+    stats[0] = row.most, stats[p.queries] = row.sum;
     for (int64_t j = 0; j < p.keys; ++j)
       for (int64_t d = 0; d < p.valueDepth; ++d)
         value.out[r * p.valueDepth + d] +=

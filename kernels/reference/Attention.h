@@ -14,7 +14,8 @@ struct AttentionInput {
 };
 
 struct AttentionValue {
-  std::vector<double> out, lse; ///< dense, [batch, heads, queries (, valueDepth)]
+  std::vector<double> out;   ///< dense, [batch, heads, queries, valueDepth]
+  std::vector<double> stats; ///< [batch, heads, 2, queries]
 };
 AttentionValue attention(const AttentionParams &p, const AttentionInput &in);
 

@@ -31,13 +31,6 @@ FailureOr<Placed> placeProduct(graph::ContractOp op, const ProgramBuilder &build
                       "run 'legalize-for-kernels' before");
 }
 
-/// The bytes from a view's first element on.
-Value bytesFrom(const StridedView &view, Value buffer, ProgramBuilder &builder) {
-  int64_t begin =
-      view.offset * plan::elementBytes(graph::tensorType(view.root).getElementType());
-  return builder.slice(buffer, begin, plan::rangeOf(buffer).size - begin);
-}
-
 class ContractLowering {
 public:
   ContractLowering(graph::ContractOp op, const Placed &placed, ProgramBuilder &builder)

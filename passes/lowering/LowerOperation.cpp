@@ -30,6 +30,8 @@ LogicalResult lowerOperation(Operation *op, ProgramBuilder &b) {
       .Case([&](ScatterElementsOp op) { return lowerScatterElements(op, b); })
       .Case([&](ArgMaxOp op) { return lowerArgMax(op, b); })
       .Case([&](CumSumOp op) { return lowerCumSum(op, b); })
+      .Case([&](AttentionOp op) { return lowerAttention(op, b); })
+      .Case([&](AttentionGradOp op) { return lowerAttentionGrad(op, b); })
       .Case([&](CtcLossOp op) { return lowerCtcLoss(op, b); })
       .Case([&](CtcLossGradOp op) { return lowerCtcLossGrad(op, b); })
       .Case([&](AllReduceOp op) { return lowerAllReduce(op, b); })

@@ -3,6 +3,7 @@
 // builder's destinations.
 
 #include "kernels/ConvParams.h"
+#include "kernels/Work.h"
 #include "passes/lowering/ProgramBuilder.h"
 
 namespace sluice {
@@ -41,6 +42,9 @@ mlir::LogicalResult lowerRegion(graph::RegionOp op, ProgramBuilder &builder);
 mlir::LogicalResult lowerAllReduce(graph::AllReduceOp op, ProgramBuilder &builder);
 
 /// Fills `buffer` with one element of `type`.
+mlir::LogicalResult lowerAttention(graph::AttentionOp op, ProgramBuilder &builder);
+mlir::LogicalResult lowerAttentionGrad(graph::AttentionGradOp op,
+                                       ProgramBuilder &builder);
 void lowerFill(mlir::Operation *op, mlir::Value buffer, mlir::RankedTensorType type,
                mlir::Attribute element, ProgramBuilder &builder);
 
@@ -51,6 +55,13 @@ std::optional<ConvGeometry> convGeometry(mlir::Operation *op);
 inline constexpr llvm::StringLiteral copyAttr = "plan.copy";
 
 /// An error unless the element type is f32, the one that the hand-written kernels compute
+/// Where in its operand the bytes of a slice lie as they are; nothing if it has to be
+/// copied.
+std::optional<int64_t> sliceOffsetBytes(graph::SliceOp op);
+
+/// What the kernel of an attention or of its gradient does; nothing for other operations.
+std::optional<KernelWork> attentionWork(mlir::Operation *op);
+
 /// in.
 mlir::LogicalResult expectF32(mlir::Operation *op, mlir::Value value);
 

@@ -108,4 +108,10 @@ StridedView writeView(Value value, const ProgramBuilder &builder) {
   return contiguousView(value);
 }
 
+Value bytesFrom(const StridedView &view, Value buffer, ProgramBuilder &builder) {
+  int64_t begin =
+      view.offset * plan::elementBytes(graph::tensorType(view.root).getElementType());
+  return builder.slice(buffer, begin, plan::rangeOf(buffer).size - begin);
+}
+
 } // namespace sluice

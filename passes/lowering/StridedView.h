@@ -32,4 +32,8 @@ StridedView readView(mlir::Value value, const ProgramBuilder &builder);
 /// it need no copy: they are its only uses and their result has no bytes but its own.
 StridedView writeView(mlir::Value value, const ProgramBuilder &builder);
 
+/// The bytes from a view's first element on; `buffer` holds its root.
+mlir::Value bytesFrom(const StridedView &view, mlir::Value buffer,
+                      ProgramBuilder &builder);
+
 } // namespace sluice

@@ -10,7 +10,7 @@
 namespace sluice::test {
 namespace {
 
-enum class MaskKind { None, Keys, Full, HidesRows };
+enum class MaskKind { None, Keys, Full, HidesRows, LowersRows };
 
 struct Shape {
   int64_t batch, heads, kvHeads, queries, keys, depth, valueDepth;
@@ -88,7 +88,7 @@ struct Case {
       add(Bytes(attentionGradWorkspace(g)));
     } else {
       add(poisoned(p.batch * p.outBatch * bytes));
-      add(poisoned(p.batch * p.heads * p.queries * 4));
+      add(poisoned(p.batch * p.heads * p.queries * 8));
       add(Bytes(attentionWorkspace(p)));
     }
     trim(c, first, isGrad);
@@ -126,10 +126,14 @@ private:
       p.maskHead = s.queries * s.keys, p.maskRow = s.keys, p.maskCol = 1;
       mask.resize(s.heads * s.queries * s.keys);
     }
-    float hidden = -std::numeric_limits<float>::infinity();
+    // Below every score, and yet not -inf: a row of these is uniform.
+    bool lowers = s.mask == MaskKind::LowersRows;
+    float hidden = lowers ? std::numeric_limits<float>::lowest()
+                          : -std::numeric_limits<float>::infinity();
     for (size_t i = 0; i < mask.size(); ++i)
       mask[i] = rng() % 3 == 0 ? hidden : float(rng() % 100) / 50;
-    for (int64_t i = 0; s.mask == MaskKind::HidesRows && i < s.queries * s.keys; ++i)
+    bool rows = lowers || s.mask == MaskKind::HidesRows;
+    for (int64_t i = 0; rows && i < s.queries * s.keys; ++i)
       if (i / s.keys % 3 == 0)
         mask[i] = hidden;
   }
@@ -189,12 +193,14 @@ void check(const Shape &s, int64_t type = format::kF32, double tolerance = 2e-6)
   };
   at(expected.out, p.heads, p.queries, p.valueDepth, p.outBatch, p.outHead, p.outRow,
      forward[0]);
-  auto lse = fromBytes<float>(forward[1]);
-  for (size_t i = 0; i < lse.size(); ++i)
-    if (std::isinf(expected.lse[i]))
-      EXPECT_EQ(lse[i], expected.lse[i]) << i;
+  auto stats = fromBytes<float>(forward[1]);
+  ASSERT_EQ(stats.size(), expected.stats.size());
+  for (size_t i = 0; i < stats.size(); ++i)
+    if (std::isinf(expected.stats[i]) || expected.stats[i] < -1e30)
+      EXPECT_EQ(stats[i], static_cast<float>(expected.stats[i])) << i;
     else
-      EXPECT_NEAR(lse[i], expected.lse[i], 1e-5) << i;
+      EXPECT_NEAR(stats[i], expected.stats[i], 1e-5 * (1 + std::abs(expected.stats[i])))
+          << i;
 
   std::vector<double> dOut; // dense
   for (int64_t b = 0; b < p.batch; ++b)
@@ -242,7 +248,8 @@ TEST(Attention, CausalLeavesBlocksOut) {
 }
 
 TEST(Attention, MasksAndRowsThatSeeNothing) {
-  for (MaskKind mask : {MaskKind::Keys, MaskKind::Full, MaskKind::HidesRows})
+  for (MaskKind mask :
+       {MaskKind::Keys, MaskKind::Full, MaskKind::HidesRows, MaskKind::LowersRows})
     for (int64_t causal : {-1, 0})
       check({2, 2, 2, 70, 70, 16, 24, causal, mask});
 }
