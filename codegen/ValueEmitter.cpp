@@ -16,16 +16,17 @@ ValueEmitter::ValueEmitter(LaneBuilder &lanes, const RegionDomain &domain,
     inputNumber[input] = i;
   for (Operation *op : ops) {
     for (OpOperand &use : op->getOpOperands())
-      if (auto leaf = domain.leaves.find(&use); leaf != domain.leaves.end()) {
-        masks.insert(leaf->second.shape);
-        masks.insert(leaf->second.support);
+      if (auto leaf = domain.leaves.find(&use);
+          leaf != domain.leaves.end() && !leaf->second.window.isPiece) {
+        accesses.insert({leaf->second.shape, leaf->second.window});
+        accesses.insert(leaf->second.support);
       }
     Value result = op->getResult(0);
     DimMask shape = domain.values.find(result)->second.shape;
     DimMask sample = domain.samples.lookup(result);
-    masks.insert(shape);
-    masks.insert(shape & ~sample);
-    masks.insert(sample);
+    accesses.insert(shape);
+    accesses.insert(shape & ~sample);
+    accesses.insert(sample);
   }
 }
 
@@ -41,13 +42,18 @@ void ValueEmitter::enterKernel() {
   }
 }
 
+void ValueEmitter::shiftInput(unsigned number, Value elements) {
+  shifts[number] = elements;
+}
+
 void ValueEmitter::enterUnit(Value unit, ArrayRef<Value> stripColumns,
                              ArrayRef<int64_t> stripLanes) {
   this->unit = unit;
   unitBases.clear();
   unitPoints.clear();
-  for (DimMask mask : masks)
-    unitBases[mask] = emitUnitBase(mask);
+  for (const Access &access : accesses)
+    unitBases[access] = emitUnitBase(access);
+  choosePieces();
   for (auto [i, column] : llvm::enumerate(stripColumns)) {
     Point &point = unitPoints.emplace_back();
     point.column = column;
@@ -96,7 +102,7 @@ Value ValueEmitter::operand(OpOperand &use, Point &point) {
   if (leaf == domain.leaves.end())
     return value(use.get(), point);
   if (auto number = inputNumber.find(use.get()); number != inputNumber.end())
-    return loadLeaf(use.get(), leaf->second.shape, point);
+    return loadLeaf(use.get(), leaf->second, point);
   return emit(use.get().getDefiningOp(), leaf->second.support, point);
 }
 
@@ -107,29 +113,41 @@ Value ValueEmitter::maskOf(const Point &point) {
   return lanes.mask(point.lanes);
 }
 
-Value ValueEmitter::loadLeaf(Value input, DimMask shape, Point &point) {
-  std::pair<Value, DimMask> key{input, shape};
+Value ValueEmitter::loadLeaf(Value input, const RegionValue &leaf, Point &point) {
+  unsigned number = inputNumber.find(input)->second;
+  std::tuple key{number, leaf.shape, leaf.window};
   if (auto found = kernelPoint.loads.find(key); found != kernelPoint.loads.end())
     return found->second;
-  bool inner = shape & domain.innerDims();
-  if (!inner && shape != 0) {
+  bool inner = leaf.shape & domain.innerDims();
+  if (!inner && leaf.shape != 0) {
     auto &cache = unitPoints[point.vector].loads;
     if (auto found = cache.find(key); found != cache.end())
       return found->second;
   }
   if (auto found = point.loads.find(key); found != point.loads.end())
     return found->second;
-  Type element = graph::tensorType(input).getElementType();
-  Value address = lanes.address(buffers[inputNumber.find(input)->second],
-                                elementIndex(shape, point), element);
-  Value loaded = shape & domain.lastDim() ? lanes.load(address, element, maskOf(point))
-                                          : lanes.loadSplat(address, element);
+  Value index = elementIndex({leaf.shape, leaf.window}, point);
+  if (Value shift = shifts.lookup(number))
+    index = b.create<arith::AddIOp>(index, shift);
+  Value address =
+      lanes.address(buffers[number], index, graph::tensorType(input).getElementType());
+  Value loaded = loadElements(address, input, leaf.shape, point);
   point.loads[key] = loaded;
   return loaded;
 }
 
+/// Elements of a tensor like `v`: a vector of them, or one for all lanes.
+Value ValueEmitter::loadElements(Value address, Value v, DimMask shape,
+                                 const Point &point) {
+  Type element = graph::tensorType(v).getElementType();
+  return shape & domain.lastDim() ? lanes.load(address, element, maskOf(point))
+                                  : lanes.loadSplat(address, element);
+}
+
 Value ValueEmitter::emit(Operation *op, DimMask support, Point &point) {
-  if (isa<graph::BroadcastOp, graph::ReshapeOp, graph::ReduceOp>(op))
+  if (isa<graph::ConcatOp>(op))
+    return loadJoined(op, point);
+  if (isa<graph::BroadcastOp, graph::ReshapeOp, graph::ReduceOp, graph::SliceOp>(op))
     return operand(op->getOpOperand(0), point);
   if (auto constant = dyn_cast<graph::ConstantOp>(op)) {
     auto splat = cast<DenseElementsAttr>(constant.getValue());
@@ -176,11 +194,12 @@ Value ValueEmitter::emitRandom(Operation *op, Point &point) {
                          spread(element, elementDims));
 }
 
-int64_t ValueEmitter::stride(DimMask mask, unsigned dim) const {
+int64_t ValueEmitter::stride(const Access &access, unsigned dim) const {
   int64_t product = 1;
   for (unsigned d = dim + 1; d < domain.dims.size(); ++d)
-    if (mask >> d & 1)
-      product *= domain.dims[d];
+    if (access.mask >> d & 1)
+      product *= static_cast<int>(d) == access.window.dim ? access.window.extent
+                                                          : domain.dims[d];
   return product;
 }
 
@@ -198,36 +217,47 @@ Value ValueEmitter::unitIndex(unsigned dim) {
   return b.create<arith::RemUIOp>(index, lanes.constant(domain.dims[dim]));
 }
 
-// What the unit contributes to the element index of a tensor with these dimensions.
-Value ValueEmitter::emitUnitBase(DimMask mask) {
+int64_t ValueEmitter::windowStart(const Access &access) const {
+  const DimWindow &window = access.window;
+  return window.dim < 0 ? 0 : window.start * stride(access, window.dim);
+}
+
+// What the unit contributes to the element index of a tensor with these dimensions, and
+// where its window starts.
+Value ValueEmitter::emitUnitBase(const Access &access) {
+  int64_t start = windowStart(access);
+  auto shifted = [&](Value base) -> Value {
+    return start == 0 ? base : b.create<arith::AddIOp>(base, lanes.constant(start));
+  };
   // All unit dimensions, one after the other: no need to take the unit's number apart.
   bool whole = domain.kind != WalkKind::Columns && !domain.unitDims.empty();
   int64_t expected = -1;
   for (unsigned dim : llvm::reverse(domain.unitDims)) {
-    int64_t step = stride(mask, dim);
-    whole &= (mask >> dim & 1) && (expected < 0 || step == expected);
+    int64_t step = stride(access, dim);
+    whole &= (access.mask >> dim & 1) && (expected < 0 || step == expected);
     expected = step * domain.dims[dim];
   }
   if (whole)
-    return b.create<arith::MulIOp>(unit,
-                                   lanes.constant(stride(mask, domain.unitDims.back())));
+    return shifted(b.create<arith::MulIOp>(
+        unit, lanes.constant(stride(access, domain.unitDims.back()))));
   Value base = lanes.constant(0);
   for (unsigned dim : domain.unitDims)
-    if (mask >> dim & 1)
+    if (access.mask >> dim & 1)
       base = b.create<arith::AddIOp>(
           base,
-          b.create<arith::MulIOp>(unitIndex(dim), lanes.constant(stride(mask, dim))));
-  return base;
+          b.create<arith::MulIOp>(unitIndex(dim), lanes.constant(stride(access, dim))));
+  return shifted(base);
 }
 
-Value ValueEmitter::elementIndex(DimMask mask, Point &point) {
-  auto base = unitBases.find(mask);
-  Value index = base != unitBases.end() ? base->second : lanes.constant(0);
-  if (domain.rowDim >= 0 && (mask >> domain.rowDim & 1)) {
-    Value step = lanes.constant(stride(mask, domain.rowDim));
+Value ValueEmitter::elementIndex(const Access &access, Point &point) {
+  auto base = unitBases.find(access);
+  Value index =
+      base != unitBases.end() ? base->second : lanes.constant(windowStart(access));
+  if (domain.rowDim >= 0 && (access.mask >> domain.rowDim & 1)) {
+    Value step = lanes.constant(stride(access, domain.rowDim));
     index = b.create<arith::AddIOp>(index, b.create<arith::MulIOp>(point.row, step));
   }
-  if (mask & domain.lastDim())
+  if (access.mask & domain.lastDim())
     index = b.create<arith::AddIOp>(index, point.column);
   return index;
 }
@@ -303,11 +333,13 @@ void ValueEmitter::prefetch(Point &point, int64_t distance) {
       auto leaf = domain.leaves.find(&use);
       auto number = inputNumber.find(use.get());
       if (leaf == domain.leaves.end() || number == inputNumber.end() ||
-          leaf->second.shape != domain.allDims() || !done.insert(use.get()).second)
+          leaf->second.shape != domain.allDims() || leaf->second.window.isPiece ||
+          !done.insert(use.get()).second)
         continue;
       Type element = graph::tensorType(use.get()).getElementType();
-      Value ahead = b.create<arith::AddIOp>(elementIndex(leaf->second.shape, point),
-                                            lanes.constant(distance));
+      Value ahead = b.create<arith::AddIOp>(
+          elementIndex({leaf->second.shape, leaf->second.window}, point),
+          lanes.constant(distance));
       lanes.prefetch(lanes.address(buffers[number->second], ahead, element));
     }
 }

@@ -6,7 +6,10 @@
 #include "passes/RegionDomain.h"
 
 #include "llvm/ADT/DenseMap.h"
-#include "llvm/ADT/SetVector.h"
+
+#include <map>
+#include <set>
+#include <tuple>
 
 namespace sluice {
 
@@ -23,7 +26,7 @@ struct Point {
   mlir::Value mask; // lanes whose number is known when it runs; null: the first `lanes`
   int vector = 0;   // Columns: which vector of the unit's strip
   llvm::DenseMap<mlir::Value, mlir::Value> values;
-  llvm::DenseMap<std::pair<mlir::Value, DimMask>, mlir::Value> loads;
+  std::map<std::tuple<unsigned, DimMask, DimWindow>, mlir::Value> loads; // by input
 };
 
 class ValueEmitter {
@@ -36,6 +39,9 @@ public:
 
   /// Writes what is the same for all units.
   void enterKernel();
+  /// From here on the elements of input `number` lie `elements` elements behind their
+  /// places.
+  void shiftInput(unsigned number, Value elements);
   /// Starts a unit; a vector of the strip for each of `stripColumns` (one without a
   /// column, except for Columns).
   void enterUnit(Value unit, llvm::ArrayRef<Value> stripColumns,
@@ -58,17 +64,36 @@ public:
   int vectorsPerUnit() const { return static_cast<int>(unitPoints.size()); }
 
 private:
+  /// The dimensions of a tensor, as long as the domain's but for the window.
+  struct Access {
+    Access(DimMask mask, DimWindow window = {}) : mask(mask), window(window) {}
+    DimMask mask;
+    DimWindow window;
+    auto operator<=>(const Access &) const = default;
+  };
+  /// Where the unit reads a concatenation.
+  struct Joined {
+    Value buffer, base, rowStride; // in elements
+  };
+
   Value emit(mlir::Operation *op, DimMask support, Point &point);
+  // JoinedLoads.cpp
+  void choosePieces();
+  llvm::SmallVector<Value, 3> choosePiece(mlir::Operation *concat, unsigned from,
+                                          unsigned to, Value index);
+  Value loadJoined(mlir::Operation *concat, Point &point);
   Value emitRandom(mlir::Operation *op, Point &point);
   Value maskOf(const Point &point);
-  Value loadLeaf(Value input, DimMask shape, Point &point);
+  Value loadLeaf(Value input, const RegionValue &leaf, Point &point);
+  Value loadElements(Value address, Value v, DimMask shape, const Point &point);
   Value loadKept(Value v, const KeptValue &kept, Point &point);
   Value scratchAddress(int slot, Point &point);
   Value outputAddress(size_t output, Point &point);
   Value unitIndex(unsigned dim);
-  Value emitUnitBase(DimMask mask);
-  Value elementIndex(DimMask mask, Point &point);
-  int64_t stride(DimMask mask, unsigned dim) const;
+  Value emitUnitBase(const Access &access);
+  Value elementIndex(const Access &access, Point &point);
+  int64_t stride(const Access &access, unsigned dim) const;
+  int64_t windowStart(const Access &access) const;
   void storeOutput(size_t output, Value vector, Point &point);
 
   LaneBuilder &lanes;
@@ -77,12 +102,14 @@ private:
   llvm::ArrayRef<mlir::Operation *> ops;
   llvm::ArrayRef<Value> buffers;
   llvm::DenseMap<Value, unsigned> inputNumber;
+  llvm::SmallDenseMap<unsigned, Value> shifts; // of inputs, in elements
   Value unit;
   int currentPass = 0;
   Point kernelPoint;
   llvm::SmallVector<Point, 4> unitPoints;
-  llvm::SmallSetVector<DimMask, 8> masks; // of all accesses
-  llvm::DenseMap<DimMask, Value> unitBases;
+  std::set<Access> accesses; // that the unit is the same for
+  std::map<Access, Value> unitBases;
+  llvm::DenseMap<mlir::Operation *, Joined> joined;
 };
 
 } // namespace sluice

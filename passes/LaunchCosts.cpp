@@ -223,16 +223,37 @@ LaunchCost launchCost(plan::LaunchOp launch, const DeviceRates &rates) {
                    launch.getChunk());
 }
 
+double untouchedBytes(Operation *op) {
+  auto sliceBytes = [](Operation *slice) {
+    return double(plan::tensorBytes(slice->getResult(0).getType()));
+  };
+  if (auto slice = dyn_cast<graph::SliceOp>(op))
+    return plan::tensorBytes(slice.getX().getType()) - sliceBytes(slice);
+  auto region = dyn_cast<graph::RegionOp>(op);
+  if (!region)
+    return 0;
+  double bytes = 0;
+  for (BlockArgument input : region.getBody().front().getArguments()) {
+    double left = plan::tensorBytes(input.getType());
+    for (Operation *user : input.getUsers())
+      left -= isa<graph::SliceOp>(user) ? sliceBytes(user) : left;
+    bytes += std::max(0.0, left);
+  }
+  return bytes;
+}
+
 double operationUs(Operation *op, const DeviceRates &rates) {
   if (isa<graph::Collective>(op))
     return 0; // it runs beside others
-  double flops = flopsOf(op), bytes = operandBytes(op);
+  double flops = flopsOf(op), bytes = operandBytes(op) - untouchedBytes(op);
   if (auto product = dyn_cast<graph::ContractOp>(op))
     return productUs(product, flops, bytes, rates);
   LaunchWork work(rates);
   KernelWork stage;
   if (std::optional<KernelWork> conv = convolutionWork(op))
     stage = *conv;
+  else if (std::optional<KernelWork> attention = attentionWork(op))
+    stage = *attention;
   else if (movesOnly(op))
     stage.kind = WorkKind::Move;
   else if (!isa<graph::RegionOp>(op))
@@ -244,5 +265,3 @@ double operationUs(Operation *op, const DeviceRates &rates) {
 }
 
 } // namespace sluice
-  else if (std::optional<KernelWork> attention = attentionWork(op))
-    stage = *attention;

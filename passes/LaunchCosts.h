@@ -32,6 +32,9 @@ private:
 
 LaunchCost launchCost(plan::LaunchOp launch, const DeviceRates &rates);
 
+/// Bytes of an operation's operands that it does not read.
+double untouchedBytes(mlir::Operation *op);
+
 /// Of an operation as it would be launched alone.
 double operationUs(mlir::Operation *op, const DeviceRates &rates);
 

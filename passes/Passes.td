@@ -196,8 +196,9 @@ def FormRegions : Pass<"form-regions", "::mlir::ModuleOp"> {
   let summary = "Joins elementwise operations and reductions to regions, each one kernel";
   let description = [{
     An operation joins the region that is its only user, else the first user it may join. Constants, broadcasts and views are cloned
-    into the regions that read them. Without `fuse` every operation is a region: the same bits, more trips
-    through memory.
+    into the regions that read them. A concatenation that nothing but regions reads goes into them too and is read from its parts, and a
+    slice that would be copied is read in the larger tensor where that keeps little more in memory. Without `fuse` every operation is a
+    region: the same bits, more trips through memory.
   }];
   let constructor = "::sluice::createFormRegions(true)";
   let options = [Option<"fuse", "fuse", "bool", /*default=*/"true", "Join operations">];

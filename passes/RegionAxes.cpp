@@ -67,6 +67,21 @@ bool sluice::isGenerated(Operation *op) {
   return isa_and_nonnull<graph::ConstantOp, graph::IotaOp>(op);
 }
 
+std::optional<int64_t> sluice::slicedDimension(graph::SliceOp slice) {
+  ArrayRef<int64_t> from = graph::tensorType(slice.getX()).getShape();
+  std::optional<int64_t> found;
+  for (auto [dim, size] : llvm::enumerate(slice.getSizes())) {
+    if (size != 1 && slice.getSteps()[dim] != 1)
+      return std::nullopt;
+    if (size == from[dim])
+      continue;
+    if (found || size < 2)
+      return std::nullopt;
+    found = dim;
+  }
+  return found;
+}
+
 namespace {
 /// Builds a RegionAxes op by op.
 class Assigner {
@@ -89,6 +104,10 @@ public:
       return addReshape(reshape);
     if (auto reduce = dyn_cast<graph::ReduceOp>(op))
       return addReduce(reduce);
+    if (auto concat = dyn_cast<graph::ConcatOp>(op))
+      return addConcat(concat);
+    if (auto slice = dyn_cast<graph::SliceOp>(op))
+      return addSlice(slice);
     if (isa<graph::IotaOp>(op))
       return addLeafResult(op);
     if (isa<graph::RandomUniformOp>(op)) {
@@ -129,6 +148,8 @@ private:
   static int64_t rankWithoutUnits(RankedTensorType type) {
     return llvm::count_if(type.getShape(), [](int64_t size) { return size != 1; });
   }
+
+  bool isMember(Value value) const { return members.contains(value.getDefiningOp()); }
 
   bool isShared(Value input) const {
     return shared == SharedInputs::All ||
@@ -191,6 +212,40 @@ private:
     TensorAxes to = fresh(graph::tensorType(op.getY()));
     if (failed(result.table.unify(result.flat(from), result.flat(to))))
       return failure();
+    result.values[op.getY()] = to;
+    return success();
+  }
+
+  /// Tensors in memory that are read as one.
+  LogicalResult addConcat(graph::ConcatOp op) {
+    int64_t dim = op.getAxis();
+    TensorAxes to = fresh(graph::tensorType(op.getY()));
+    if (to[dim].empty())
+      return failure();
+    int64_t start = 0;
+    for (OpOperand &operand : op->getOpOperands()) {
+      int64_t extent = graph::tensorType(operand.get()).getDimSize(dim);
+      if (isMember(operand.get()) || extent == 0)
+        return failure();
+      result.leaves[&operand] = to;
+      result.windows[&operand] = {to[dim].front(), extent, -start, /*isPiece=*/true};
+      start += extent;
+    }
+    result.values[op.getY()] = to;
+    return success();
+  }
+
+  /// A part of a tensor in memory.
+  LogicalResult addSlice(graph::SliceOp op) {
+    std::optional<int64_t> dim = slicedDimension(op);
+    if (!dim || isMember(op.getX()))
+      return failure();
+    OpOperand &operand = op->getOpOperand(0);
+    TensorAxes to = fresh(graph::tensorType(op.getY()));
+    result.leaves[&operand] = to;
+    result.windows[&operand] = {to[*dim].front(),
+                                graph::tensorType(op.getX()).getDimSize(*dim),
+                                op.getStarts()[*dim], /*isPiece=*/false};
     result.values[op.getY()] = to;
     return success();
   }

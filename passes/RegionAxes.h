@@ -8,6 +8,7 @@
 #include "llvm/ADT/SmallVector.h"
 
 #include <cstdint>
+#include <optional>
 
 namespace sluice {
 
@@ -37,6 +38,14 @@ private:
   llvm::SmallVector<Axis> axes;
 };
 
+/// A use that reads a part of a tensor's dimension, or a tensor that is a part of what is
+/// read: index i of the axis is index i + start of the tensor's own `extent`.
+struct AxisWindow {
+  int axis;
+  int64_t extent, start;
+  bool isPiece; // of a concatenation
+};
+
 /// The axes of every value of a set of operations. A use of an input has axes of its own:
 /// one tensor may be read as a row here and as a column there.
 struct RegionAxes {
@@ -44,6 +53,7 @@ struct RegionAxes {
   llvm::DenseMap<mlir::Value, TensorAxes> values;
   llvm::DenseMap<mlir::OpOperand *, TensorAxes> leaves;
   llvm::DenseMap<mlir::Operation *, Axes> reduced;
+  llvm::DenseMap<mlir::OpOperand *, AxisWindow> windows; // of leaves
 
   Axes flat(const TensorAxes &axes) const;
   Axes flat(mlir::Value value) const { return flat(values.find(value)->second); }
@@ -56,6 +66,10 @@ enum class SharedInputs {
   Large, // those of full rank: a vector may be a row here and a column there
   None,
 };
+
+/// The dimension that a slice cuts, if it takes neighbours of a single one; a piece of a
+/// single element has no axis to run along.
+std::optional<int64_t> slicedDimension(graph::SliceOp slice);
 
 /// Fails if an operation is not allowed in a region or the shapes cannot be brought
 /// together.

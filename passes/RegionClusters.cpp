@@ -11,7 +11,7 @@ namespace sluice {
 namespace {
 
 constexpr size_t maxOps = 96;
-constexpr size_t maxOperands = 32;
+constexpr size_t maxOperands = 32, maxPieces = 64;
 /// A region with fewer units than this cannot occupy the workers; small ones do not
 /// matter.
 constexpr int64_t enoughUnits = 8, smallElements = 32768;
@@ -129,6 +129,8 @@ void RegionClusters::grow(bool fuse) {
 }
 
 void RegionClusters::add(Operation *op, bool fuse) {
+  if (fuse && readInPlace(op))
+    return;
   bool isConstant = isa<graph::ConstantOp>(op);
   bool view = isa<graph::ReshapeOp>(op);
   if (fuse ? isFree(op) || view : isConstant && isFree(op))
@@ -194,13 +196,28 @@ std::vector<RegionClusters::Cluster *> RegionClusters::userClusters(Operation *o
   return list;
 }
 
+FailureOr<RegionDomain> RegionClusters::fit(ArrayRef<Operation *> ops) const {
+  if (ops.size() > maxOps)
+    return failure();
+  FailureOr<RegionDomain> domain = analyseRegion(ops);
+  if (failed(domain))
+    return failure();
+  llvm::SmallPtrSet<Value, 32> pieces, whole; // parts of concatenations, other inputs
+  for (auto &[use, leaf] : domain->leaves)
+    (leaf.window.isPiece ? pieces : whole).insert(use->get());
+  size_t parts =
+      llvm::count_if(pieces, [&](Value piece) { return !whole.contains(piece); });
+  if (domain->inputs.size() - parts + domain->outputs.size() > maxOperands ||
+      parts > maxPieces)
+    return failure();
+  return domain;
+}
+
 bool RegionClusters::tryJoin(Operation *op, Cluster &cluster) {
-  if (cluster.ops.size() >= maxOps)
-    return false;
   std::vector<Operation *> ops{op}; // it comes before all of the cluster
   llvm::append_range(ops, cluster.ops);
-  FailureOr<RegionDomain> domain = analyseRegion(ops);
-  if (failed(domain) || domain->inputs.size() + domain->outputs.size() > maxOperands)
+  FailureOr<RegionDomain> domain = fit(ops);
+  if (failed(domain))
     return false;
   bool losesUnits = domain->units < enoughUnits && domain->elements() > smallElements &&
                     domain->elements() > cluster.elements;

@@ -35,6 +35,7 @@ private:
   void add(mlir::Operation *op, bool fuse);
   void cloneIntoUsers(mlir::Operation *op);
   bool isReadByFewClusters(mlir::Operation *op) const;
+  mlir::FailureOr<RegionDomain> fit(llvm::ArrayRef<mlir::Operation *> ops) const;
   bool tryJoin(mlir::Operation *op, Cluster &cluster);
   bool joinOnlyUser(mlir::Operation *op);
   bool joinFirstUser(mlir::Operation *op);
@@ -49,6 +50,16 @@ private:
   void raiseDepths(mlir::Operation *placed);
   std::vector<Cluster *> userClusters(mlir::Operation *op) const;
   void outlineCluster(const Cluster &cluster);
+
+  // RegionMoves.cpp: concatenations and slices that are read where they lie.
+  struct MoveReader;
+  bool readInPlace(mlir::Operation *move);
+  bool isNearSource(graph::SliceOp slice) const;
+  std::optional<llvm::SmallVector<mlir::Operation *>> loneReaders(mlir::Operation *move);
+  bool prepare(mlir::Operation *move, Cluster &cluster, MoveReader &reader);
+  void undo(MoveReader &reader);
+  void commit(MoveReader &reader);
+  graph::ConcatOp withPieces(graph::ConcatOp outer, graph::ConcatOp inner);
 
   mlir::Block &block;
   std::vector<std::unique_ptr<Cluster>> owned;

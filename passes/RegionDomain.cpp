@@ -49,9 +49,12 @@ public:
     if (failed(found))
       return failure();
     order = std::move(*found);
+    if (failed(placeWindows()))
+      return failure();
     collapse();
     placeLeaves();
-    if (failed(chooseKind()) || failed(placeValues()) || failed(checkOutputs()))
+    if (failed(chooseKind()) || failed(checkPieces()) || failed(placeValues()) ||
+        failed(checkOutputs()))
       return failure();
     scheduleRegion(ops, domain);
     countUnits();
@@ -60,9 +63,11 @@ public:
 
 private:
   void findBoundary();
+  LogicalResult placeWindows();
   void collapse();
   void placeLeaves();
   LogicalResult chooseKind();
+  LogicalResult checkPieces() const;
   LogicalResult placeValues();
   LogicalResult checkOutputs();
   void countUnits();
@@ -97,7 +102,9 @@ private:
   RegionAxes &axes;
   RegionDomain *domain = nullptr;
   AxisOrder order;
-  SmallVector<unsigned> dimOfAxis; // by position
+  SmallVector<unsigned> dimOfAxis;                  // by position
+  llvm::DenseMap<OpOperand *, unsigned> windowAxis; // its position
+  DimMask dimStarts = 0; // positions that do not join the one before
 };
 } // namespace
 
@@ -112,6 +119,26 @@ void Analysis::findBoundary() {
                      [&](Operation *user) { return !members.contains(user); }))
       domain->outputs.push_back(op->getResult(0));
   }
+}
+
+// Along a window the tensor's dimensions in front have other strides than the domain's,
+// so they stay apart; the parts of a concatenation are told apart by an index of its own.
+LogicalResult Analysis::placeWindows() {
+  for (auto &[use, window] : axes.windows) {
+    Axes axis = axes.table.resolve(window.axis);
+    if (axis.size() != 1)
+      return failure();
+    unsigned position = order.position.find(axis.front())->second;
+    windowAxis[use] = position;
+    dimStarts |= DimMask{1} << position;
+    if (window.isPiece && position + 1 < order.axes.size())
+      dimStarts |= DimMask{1} << (position + 1);
+  }
+  // Dimensions that are summed up together stay one: their order is that of a copy.
+  return success(llvm::all_of(axes.reduced, [&](auto &reduced) {
+    DimMask mask = order.mask(axes.table.resolve(reduced.second));
+    return (mask & mask << 1 & dimStarts) == 0;
+  }));
 }
 
 // Neighbours that every access treats alike become one dimension.
@@ -146,9 +173,10 @@ void Analysis::collapse() {
     accesses.push_back(order.mask(axes.flat(output)));
 
   for (auto [i, axis] : llvm::enumerate(order.axes)) {
-    bool joins = i > 0 && llvm::all_of(accesses, [i = i](DimMask access) {
-                   return (access >> i & 1) == (access >> (i - 1) & 1);
-                 });
+    bool joins =
+        i > 0 && !(dimStarts >> i & 1) && llvm::all_of(accesses, [i = i](DimMask access) {
+          return (access >> i & 1) == (access >> (i - 1) & 1);
+        });
     if (joins)
       domain->dims.back() *= axes.table.size(axis);
     else
@@ -165,6 +193,14 @@ void Analysis::placeLeaves() {
     Operation *producer = use->get().getDefiningOp();
     value.support =
         members.contains(producer) ? generatedSupport(producer, tensor) : value.shape;
+    if (auto found = axes.windows.find(use); found != axes.windows.end()) {
+      const AxisWindow &window = found->second;
+      unsigned position = windowAxis.find(use)->second;
+      int dim = static_cast<int>(dimOfAxis[position]);
+      // Axes behind the window's may have joined it.
+      int64_t inside = domain->dims[dim] / axes.table.size(order.axes[position]);
+      value.window = {dim, window.extent * inside, window.start * inside, window.isPiece};
+    }
     domain->leaves[use] = value;
   }
 }
@@ -199,6 +235,14 @@ LogicalResult Analysis::chooseKind() {
     if (dim != domain->rowDim)
       domain->unitDims.push_back(dim);
   return success();
+}
+
+LogicalResult Analysis::checkPieces() const {
+  return success(llvm::all_of(domain->leaves, [&](auto &entry) {
+    const DimWindow &window = entry.second.window;
+    return !window.isPiece ||
+           llvm::is_contained(domain->unitDims, static_cast<unsigned>(window.dim));
+  }));
 }
 
 // Support, level and pass of every value, in block order.
@@ -315,7 +359,7 @@ bool sluice::canUpdateInPlace(const RegionDomain &domain, Value input, Value out
     if (use->get() != input)
       continue;
     // Same dimensions in the same order: the same element at the same point of the walk.
-    if (leaf.shape != written.shape)
+    if (leaf.shape != written.shape || leaf.window.dim >= 0)
       return false;
     auto last = domain.lastRead.find(use);
     if (innerWrite && last != domain.lastRead.end() &&

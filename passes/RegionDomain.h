@@ -13,6 +13,9 @@
 //                                  middle axis); a unit is 64 columns of C, all of R
 //   Channels  [*..., R0, *..., R1] reductions over R0 and R1 (batch norm)
 //
+// A concatenation that a region reads is read from its parts: which one is decided by a
+// dimension that the unit fixes. A slice is read where it lies in the larger tensor.
+//
 // A unit makes several passes over its data: a pass ends where the result of a reduction
 // is first needed.
 
@@ -21,6 +24,7 @@
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/SmallVector.h"
 
+#include <compare>
 #include <cstdint>
 
 namespace sluice {
@@ -31,6 +35,16 @@ enum class WalkKind { Flat, Rows, Columns, Channels };
 /// A set of domain dimensions: bit i is dimension i.
 using DimMask = uint32_t;
 
+/// Where a tensor that is longer or shorter than the domain lies along one dimension:
+/// index i of the dimension is index i + start of the tensor's.
+struct DimWindow {
+  int dim = -1; // none: as long as the domain
+  int64_t extent = 0, start = 0;
+  bool isPiece = false; // of a concatenation: the walk decides where it is read
+
+  auto operator<=>(const DimWindow &) const = default;
+};
+
 /// How one value lies in the domain.
 struct RegionValue {
   DimMask shape = 0;   // dimensions that its type has
@@ -38,6 +52,7 @@ struct RegionValue {
   bool inner = false;  // differs within a unit's walk; else computed once per unit
   int pass =
       -1; // inner: first pass that can compute it; else: it is known after this one
+  DimWindow window = {}; // of a leaf
 };
 
 /// A value that a later pass needs and that is not computed again.

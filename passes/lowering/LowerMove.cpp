@@ -26,8 +26,12 @@ void launchCopy(Operation *op, const StridedCopy &copy, Value in, Value out,
   CopyParams params =
       planCopy(bytes, copy.dims.size(), copy.dims.data(), copy.inStrides.data(),
                copy.inOffset, copy.outStrides.data(), copy.outOffset);
+  double moved = bytes; // read, and then written
+  for (int64_t size : copy.dims)
+    moved *= size;
+  double untouched = plan::rangeOf(in).size + plan::rangeOf(out).size - 2 * moved;
   builder.launch(
-      op, {op->getName().stripDialect().str(), copyUnits(params), 1, 0},
+      op, {op->getName().stripDialect().str(), copyUnits(params), 1, 0, {}, untouched},
       {builder.symbols.builtin("copy_strided"), {in}, {out}, 0, packParams(params), {}});
 }
 
@@ -55,6 +59,15 @@ std::optional<int64_t> contiguousSlice(graph::SliceOp op) {
 }
 
 } // namespace
+
+std::optional<int64_t> sliceOffsetBytes(graph::SliceOp op) {
+  std::optional<int64_t> offset = contiguousSlice(op);
+  int64_t bytes = plan::elementBytes(graph::tensorType(op.getX()).getElementType());
+  // A view must keep the alignment of a line.
+  if (!offset || *offset * bytes % 64 != 0)
+    return std::nullopt;
+  return *offset * bytes;
+}
 
 LogicalResult lowerReshape(graph::ReshapeOp op, ProgramBuilder &builder) {
   // A product has written the result, or that of what uses it.
@@ -101,13 +114,10 @@ LogicalResult lowerSlice(graph::SliceOp op, ProgramBuilder &builder) {
   auto from = graph::tensorType(op.getX()), to = graph::tensorType(op.getY());
   if (failed(expectRank(op, to.getRank())))
     return failure();
-  int64_t bytes = plan::elementBytes(to.getElementType());
   Value source = builder.bufferOf(op.getX());
-  std::optional<int64_t> offset = contiguousSlice(op);
-  // A view must keep the alignment of a line.
-  if (!builder.find(op.getY()) && offset && *offset * bytes % 64 == 0) {
-    builder.bind(op.getY(),
-                 builder.slice(source, *offset * bytes, plan::tensorBytes(to)));
+  std::optional<int64_t> offset = sliceOffsetBytes(op);
+  if (!builder.find(op.getY()) && offset) {
+    builder.bind(op.getY(), builder.slice(source, *offset, plan::tensorBytes(to)));
     return success();
   }
   StridedCopy copy;

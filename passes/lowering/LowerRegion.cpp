@@ -1,6 +1,7 @@
 // Regions become generated kernels; equal ones are generated once. New values of state
 // that are computed element by element share a kernel whatever their shapes.
 
+#include "passes/LaunchCosts.h"
 #include "passes/RegionDomain.h"
 #include "passes/lowering/Lowerings.h"
 
@@ -17,7 +18,7 @@ std::string regionLabel(graph::RegionOp region) {
   llvm::SetVector<StringRef> names;
   for (Operation &op : region.getBody().front().without_terminator())
     if (!isa<graph::BroadcastOp, graph::ReshapeOp, graph::ConstantOp, graph::IotaOp,
-             graph::CastOp>(op))
+             graph::ConcatOp, graph::SliceOp, graph::CastOp>(op))
       names.insert(op.getName().stripDialect());
   if (names.empty())
     return "move";
@@ -119,7 +120,13 @@ LogicalResult lowerRegion(graph::RegionOp op, ProgramBuilder &builder) {
     for (OpOperand &out : body.getTerminator()->getOpOperands())
       if (canUpdateInPlace(*domain, in, out.get()))
         stage.inPlace.append({in.getArgNumber(), out.getOperandNumber()});
-  builder.launch(op, {regionLabel(op), domain->units, domain->chunk, regionFlops(op)},
+  builder.launch(op,
+                 {regionLabel(op),
+                  domain->units,
+                  domain->chunk,
+                  regionFlops(op),
+                  {},
+                  untouchedBytes(op)},
                  stage);
   return success();
 }

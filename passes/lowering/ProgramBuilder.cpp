@@ -243,7 +243,7 @@ plan::LaunchOp ProgramBuilder::launch(Operation *op, const LaunchSpec &spec,
   state.addAttribute("chunk",
                      launches.getI64IntegerAttr(std::max<int64_t>(1, spec.chunk)));
   state.addAttribute("flops", launches.getF64FloatAttr(spec.flops));
-  state.addAttribute("bytes", launches.getF64FloatAttr(bytesOf(stages)));
+  state.addAttribute("bytes", launches.getF64FloatAttr(bytesOf(stages) - spec.untouched));
   if (Attribute run = op->getAttr(runAttr))
     state.addAttribute(runAttr, run);
   state.addRegion()->emplaceBlock();

@@ -59,6 +59,7 @@ struct LaunchSpec {
   int64_t units = 1, chunk = 1;
   double flops = 0;
   std::string node = {}; // empty: the nodes of the operation's location
+  double untouched = 0;  // bytes of the operands that it neither reads nor writes
 };
 
 class ProgramBuilder {

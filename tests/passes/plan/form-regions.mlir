@@ -75,3 +75,77 @@ func.func @scalars_are_repeated(%s: tensor<f32>, %x: tensor<8xf32>, %y: tensor<5
   %v = graph.mul %y, %b : (tensor<5xf32>, tensor<5xf32>) -> tensor<5xf32>
   return %u, %v : tensor<8xf32>, tensor<5xf32>
 }
+
+// Both layers read the parts; of what was joined nothing is left.
+// CHECK-LABEL: @joined_channels_are_read_from_their_parts
+// SPLIT-LABEL: @joined_channels_are_read_from_their_parts
+func.func @joined_channels_are_read_from_their_parts(%x: tensor<2x3x6x6xf32>, %y: tensor<2x2x6x6xf32>, %z: tensor<2x1x6x6xf32>) -> (tensor<2x5x6x6xf32>, tensor<2x6x6x6xf32>) {
+  // CHECK: %[[A:.*]] = graph.region(%arg0, %arg1)
+  // CHECK: graph.concat
+  // CHECK: %[[B:.*]] = graph.region(%arg0, %arg1, %arg2)
+  // CHECK: graph.concat %{{.*}}, %{{.*}}, %{{.*}} {axis = 1
+  // CHECK: return %[[A]], %[[B]]
+  // SPLIT-COUNT-2: graph.concat
+  %0 = graph.concat %x, %y {axis = 1 : i64} : (tensor<2x3x6x6xf32>, tensor<2x2x6x6xf32>) -> tensor<2x5x6x6xf32>
+  %a = graph.relu %0 : (tensor<2x5x6x6xf32>) -> tensor<2x5x6x6xf32>
+  %1 = graph.concat %0, %z {axis = 1 : i64} : (tensor<2x5x6x6xf32>, tensor<2x1x6x6xf32>) -> tensor<2x6x6x6xf32>
+  %b = graph.tanh %1 : (tensor<2x6x6x6xf32>) -> tensor<2x6x6x6xf32>
+  return %a, %b : tensor<2x5x6x6xf32>, tensor<2x6x6x6xf32>
+}
+
+// A convolution needs the first one in memory, so its other reader reads it there; the
+// second is still read from its parts.
+// CHECK-LABEL: @what_a_convolution_reads_is_joined
+func.func @what_a_convolution_reads_is_joined(%x: tensor<2x3x6x6xf32>, %y: tensor<2x2x6x6xf32>, %z: tensor<2x1x6x6xf32>, %w: tensor<4x5x1x1xf32>) -> (tensor<2x5x6x6xf32>, tensor<2x6x6x6xf32>, tensor<2x4x6x6xf32>) {
+  // CHECK: %[[J:.*]] = graph.concat %arg0, %arg1
+  // CHECK: graph.region(%[[J]])
+  // CHECK: graph.region(%[[J]], %arg2)
+  // CHECK: graph.concat %{{.*}}, %{{.*}} {axis = 1
+  %0 = graph.concat %x, %y {axis = 1 : i64} : (tensor<2x3x6x6xf32>, tensor<2x2x6x6xf32>) -> tensor<2x5x6x6xf32>
+  %c = graph.conv %0, %w {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads_begin = array<i64: 0, 0>, pads_end = array<i64: 0, 0>, groups = 1 : i64} : (tensor<2x5x6x6xf32>, tensor<4x5x1x1xf32>) -> tensor<2x4x6x6xf32>
+  %a = graph.relu %0 : (tensor<2x5x6x6xf32>) -> tensor<2x5x6x6xf32>
+  %1 = graph.concat %0, %z {axis = 1 : i64} : (tensor<2x5x6x6xf32>, tensor<2x1x6x6xf32>) -> tensor<2x6x6x6xf32>
+  %b = graph.tanh %1 : (tensor<2x6x6x6xf32>) -> tensor<2x6x6x6xf32>
+  return %a, %b, %c : tensor<2x5x6x6xf32>, tensor<2x6x6x6xf32>, tensor<2x4x6x6xf32>
+}
+
+// What was joined for a copy in any case is copied from its parts.
+// CHECK-LABEL: @a_result_is_copied_from_all_parts
+func.func @a_result_is_copied_from_all_parts(%x: tensor<2x3x6x6xf32>, %y: tensor<2x2x6x6xf32>, %z: tensor<2x1x6x6xf32>) -> (tensor<2x5x6x6xf32>, tensor<2x6x6x6xf32>) {
+  // CHECK-DAG: graph.region(%arg0, %arg1)
+  // CHECK-DAG: graph.concat %arg0, %arg1, %arg2
+  %0 = graph.concat %x, %y {axis = 1 : i64} : (tensor<2x3x6x6xf32>, tensor<2x2x6x6xf32>) -> tensor<2x5x6x6xf32>
+  %a = graph.relu %0 : (tensor<2x5x6x6xf32>) -> tensor<2x5x6x6xf32>
+  %1 = graph.concat %0, %z {axis = 1 : i64} : (tensor<2x5x6x6xf32>, tensor<2x1x6x6xf32>) -> tensor<2x6x6x6xf32>
+  return %a, %1 : tensor<2x5x6x6xf32>, tensor<2x6x6x6xf32>
+}
+
+// Along the last dimension every vector would have to choose, and rows of four elements
+// are copied as fast.
+// CHECK-LABEL: @short_rows_are_joined_in_memory
+func.func @short_rows_are_joined_in_memory(%x: tensor<8x64xf32>, %y: tensor<8x32xf32>, %p: tensor<8x3x2x2xf32>, %q: tensor<8x1x2x2xf32>) -> (tensor<8x96xf32>, tensor<8x4x2x2xf32>) {
+  // CHECK-COUNT-2: %{{.*}} = graph.concat %arg
+  %0 = graph.concat %x, %y {axis = 1 : i64} : (tensor<8x64xf32>, tensor<8x32xf32>) -> tensor<8x96xf32>
+  %a = graph.relu %0 : (tensor<8x96xf32>) -> tensor<8x96xf32>
+  %1 = graph.concat %p, %q {axis = 1 : i64} : (tensor<8x3x2x2xf32>, tensor<8x1x2x2xf32>) -> tensor<8x4x2x2xf32>
+  %b = graph.relu %1 : (tensor<8x4x2x2xf32>) -> tensor<8x4x2x2xf32>
+  return %a, %b : tensor<8x96xf32>, tensor<8x4x2x2xf32>
+}
+
+// Most of the tensor is read where it lies; a small part of it, or one that lies in one
+// piece, is not.
+// CHECK-LABEL: @large_slices_are_read_where_they_lie
+func.func @large_slices_are_read_where_they_lie(%x: tensor<4x8x6x6xf32>) -> (tensor<4x6x6x6xf32>, tensor<4x2x6x6xf32>, tensor<3x8x6x6xf32>) {
+  // CHECK-DAG: %[[S:.*]] = graph.slice %arg0 {sizes = array<i64: 4, 2, 6, 6>
+  // CHECK-DAG: graph.region(%[[S]])
+  // CHECK-DAG: %[[V:.*]] = graph.slice %arg0 {sizes = array<i64: 3, 8, 6, 6>
+  // CHECK-DAG: graph.region(%[[V]])
+  // CHECK-DAG: graph.region(%arg0)
+  %0 = graph.slice %x {starts = array<i64: 0, 0, 0, 0>, sizes = array<i64: 4, 6, 6, 6>, steps = array<i64: 1, 1, 1, 1>} : (tensor<4x8x6x6xf32>) -> tensor<4x6x6x6xf32>
+  %1 = graph.slice %x {starts = array<i64: 0, 6, 0, 0>, sizes = array<i64: 4, 2, 6, 6>, steps = array<i64: 1, 1, 1, 1>} : (tensor<4x8x6x6xf32>) -> tensor<4x2x6x6xf32>
+  %2 = graph.slice %x {starts = array<i64: 1, 0, 0, 0>, sizes = array<i64: 3, 8, 6, 6>, steps = array<i64: 1, 1, 1, 1>} : (tensor<4x8x6x6xf32>) -> tensor<3x8x6x6xf32>
+  %a = graph.relu %0 : (tensor<4x6x6x6xf32>) -> tensor<4x6x6x6xf32>
+  %b = graph.relu %1 : (tensor<4x2x6x6xf32>) -> tensor<4x2x6x6xf32>
+  %c = graph.relu %2 : (tensor<3x8x6x6xf32>) -> tensor<3x8x6x6xf32>
+  return %a, %b, %c : tensor<4x6x6x6xf32>, tensor<4x2x6x6xf32>, tensor<3x8x6x6xf32>
+}
