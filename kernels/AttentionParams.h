@@ -77,7 +77,7 @@ inline int64_t attentionGradUnits(const AttentionGradParams &p) {
 }
 
 /// Columns of a row that register tiles write whole.
-inline int64_t attentionCols(int64_t depth) { return (depth + 31) / 32 * 32; }
+inline int64_t attentionCols(int64_t depth) { return (depth + 15) / 16 * 16; }
 
 /// Floats of the blocks: queries, keys and values (with whole rows of each), scores, out,
 /// statistics of rows; scores' mask and dropped elements where there are any.

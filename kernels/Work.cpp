@@ -73,7 +73,7 @@ KernelWork attentionWork(const AttentionParams &p, int64_t products) {
     int64_t rows = std::min(attention::kQueries, p.queries - i);
     int64_t end = p.causal ? std::clamp<int64_t>(i + rows + p.offset, 0, p.keys) : p.keys;
     int64_t keys = std::min(p.keys, roundUp(end, attention::kKeys));
-    pairs += double(roundUp(rows, gemm::kTileCols)) * double(keys);
+    pairs += double(roundUp(rows, 16)) * double(keys);
     visible += double(rows) * double(keys);
     packed += double(keys + rows);
   }

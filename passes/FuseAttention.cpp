@@ -16,7 +16,7 @@ namespace sluice {
 #include "passes/Passes.h.inc"
 namespace {
 
-/// The kernels compute blocks of 64 queries, 32 of them at least: a few would cost as
+/// The kernels compute blocks of 64 queries, 16 of them at least: a few would cost as
 /// many. Beside the scores of all heads, a worker's scratch is to be small.
 bool isWorthIt(const graph::AttentionSizes &s) {
   constexpr int64_t fewQueries = 16, mostDepth = 256;

@@ -27,33 +27,39 @@ struct BlockProduct {
   const float *factor = nullptr;
 };
 
-template <bool OfRows, Store How> struct BlockTile {
+/// One register tile, `Vectors` wide.
+template <bool OfRows, Store How, int Vectors> struct BlockTile {
   template <int Rows>
   static void run(int64_t depth, const float *a, int64_t aStep, const float *b,
                   int64_t bRow, float *c, int64_t cRow, const float *factor) {
-    Vec acc[Rows][2];
+    Vec acc[Rows][Vectors];
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i)
-      acc[i][0] = acc[i][1] = zero();
+      for (Vec &sum : acc[i])
+        sum = zero();
     for (int64_t kk = 0; kk < depth; ++kk, a += OfRows ? 1 : aStep, b += bRow) {
-      Vec b0 = load(b), b1 = load(b + kLanes);
+      Vec row[Vectors];
+#pragma GCC unroll 2
+      for (int v = 0; v < Vectors; ++v)
+        row[v] = load(b + v * kLanes);
 #pragma GCC unroll 16
       for (int i = 0; i < Rows; ++i) {
         Vec x = splat(a[OfRows ? i * kQueries : i]);
-        acc[i][0] = fma(x, b0, acc[i][0]);
-        acc[i][1] = fma(x, b1, acc[i][1]);
+#pragma GCC unroll 2
+        for (int v = 0; v < Vectors; ++v)
+          acc[i][v] = fma(x, row[v], acc[i][v]);
       }
     }
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i, c += cRow)
 #pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half) {
-        float *to = c + half * kLanes;
-        Vec sum = acc[i][half];
+      for (int v = 0; v < Vectors; ++v) {
+        float *to = c + v * kLanes;
+        Vec sum = acc[i][v];
         if constexpr (How == Store::Add)
           sum = add(load(to), sum);
         if constexpr (How == Store::Scale)
-          sum = fma(load(to), load(factor + half * kLanes), sum);
+          sum = fma(load(to), load(factor + v * kLanes), sum);
         store(to, sum);
       }
   }
@@ -64,14 +70,17 @@ template <bool OfRows, Store How> struct BlockTile {
 
 /// Rows are dealt to tiles evenly: a last tile of few rows would wait for its sums.
 template <bool OfRows, Store How> static void multiply(const BlockProduct &p) {
-  using Form = BlockTile<OfRows, How>;
+  using Wide = BlockTile<OfRows, How, 2>;
+  using Last = BlockTile<OfRows, How, 1>; // where a vector is left
   int64_t tiles = ceilDiv(p.rows, kRegisterRows);
   for (int64_t t = 0; t < tiles; ++t) {
     int64_t i = p.rows * t / tiles, end = p.rows * (t + 1) / tiles;
     const float *a = p.a + (OfRows ? i * kQueries : i);
-    for (int64_t j = 0; j < p.cols; j += kRegisterCols)
-      Form::kTiles[end - i](p.depth, a, p.aStep, p.b + j, p.bRow, p.c + i * p.cRow + j,
-                            p.cRow, p.factor ? p.factor + j : nullptr);
+    for (int64_t j = 0; j < p.cols; j += kRegisterCols) {
+      auto tile = (p.cols - j < kRegisterCols ? Last::kTiles : Wide::kTiles)[end - i];
+      tile(p.depth, a, p.aStep, p.b + j, p.bRow, p.c + i * p.cRow + j, p.cRow,
+           p.factor ? p.factor + j : nullptr);
+    }
   }
 }
 
@@ -95,7 +104,7 @@ SLUICE_INLINE int64_t visibleKeys(const AttentionParams &p, int64_t last) {
 }
 
 /// Columns of a block that are computed.
-SLUICE_INLINE int64_t blockCols(int64_t queries) { return ceilDiv(queries, 32) * 32; }
+SLUICE_INLINE int64_t blockCols(int64_t queries) { return ceilDiv(queries, 16) * 16; }
 
 /// rows x depth elements as [depth][64], the rest 0.
 template <typename S>

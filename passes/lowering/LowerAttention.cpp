@@ -20,9 +20,24 @@ StridedView readRows(Value value, const ProgramBuilder &builder) {
   StridedView view = readView(value, builder);
   return hasUnitRows(value, view) ? view : contiguousView(value);
 }
-StridedView writeRows(Value value, const ProgramBuilder &builder) {
-  StridedView view = writeView(value, builder);
+StridedView writeRows(Value value, const ProgramBuilder &builder,
+                      Operation *user = nullptr) {
+  StridedView view = writeView(value, builder, user);
   return hasUnitRows(value, view) ? view : contiguousView(value);
+}
+
+/// The one use of an output beside those of its gradients; null where there are more.
+Operation *useBesideGradients(Value out) {
+  Operation *found = nullptr;
+  for (OpOperand &use : out.getUses()) {
+    auto grad = dyn_cast<graph::AttentionGradOp>(use.getOwner());
+    if (grad && use.get() == grad.getOut() && grad.getDout() != out)
+      continue;
+    if (found)
+      return nullptr;
+    found = use.getOwner();
+  }
+  return found;
 }
 
 int64_t bitsOf(double x) {
@@ -70,6 +85,17 @@ public:
       if (view.root != result)
         builder.markWritten(result);
     }
+  }
+  /// Heads that are joined are written side by side, where the gradient reads them too.
+  void writeOutput(Value out) {
+    Operation *user = useBesideGradients(out);
+    StridedView view = user ? writeRows(out, builder, user) : contiguousView(out);
+    views.push_back(view);
+    outs.push_back(bytesFrom(view, builder.destination(view.root), builder));
+    if (view.root == out)
+      return;
+    builder.markWritten(out);
+    builder.place(out, view);
   }
   /// The mask and the random key, as far as there are any.
   template <class Op> void readRest(Op attention, AttentionParams &p) {
@@ -136,7 +162,7 @@ LogicalResult lowerAttention(graph::AttentionOp op, ProgramBuilder &builder) {
                   lowering.read(op.getK(), p.kBatch, p.kHead, p.kRow),
                   lowering.read(op.getV(), p.vBatch, p.vHead, p.vRow)};
   lowering.readRest(op, p);
-  lowering.write(op.getOut());
+  lowering.writeOutput(op.getOut());
   setStrides(lowering.views[0], p.outBatch, p.outHead, p.outRow);
   lowering.outs.push_back(builder.destination(op.getStats()));
   if (graph::tensorType(op.getOut()).getNumElements() > 0)

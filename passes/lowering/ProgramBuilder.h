@@ -62,6 +62,14 @@ struct LaunchSpec {
   double untouched = 0;  // bytes of the operands that it neither reads nor writes
 };
 
+/// Element (i, j, ...) of a value lies at root + offset + i * strides[0] + j * strides[1]
+/// + ..., in elements.
+struct StridedView {
+  mlir::Value root;
+  int64_t offset = 0;
+  llvm::SmallVector<int64_t> strides;
+};
+
 class ProgramBuilder {
 public:
   ProgramBuilder(PlanSymbols &symbols, plan::ProgramOp program, int64_t threads);
@@ -84,6 +92,13 @@ public:
   /// The value was written through a view of the result of what uses it.
   void markWritten(mlir::Value value) { written.insert(value); }
   bool isWritten(mlir::Value value) const { return written.contains(value); }
+  /// What was written through that view is read through it too.
+  void place(mlir::Value value, const StridedView &view) { placed[value] = view; }
+  /// Null for values that are not placed in others.
+  const StridedView *placeOf(mlir::Value value) const {
+    auto found = placed.find(value);
+    return found == placed.end() ? nullptr : &found->second;
+  }
   /// Where an operation is to write its result: what it was bound to before, else new
   /// bytes.
   mlir::Value destination(mlir::Value result);
@@ -109,6 +124,7 @@ private:
   int64_t threads;
   llvm::DenseMap<mlir::Value, mlir::Value> buffers;
   llvm::DenseSet<mlir::Value> written;
+  llvm::DenseMap<mlir::Value, StridedView> placed;
   llvm::StringMap<mlir::Value> states;
 };
 

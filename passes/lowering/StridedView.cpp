@@ -44,6 +44,8 @@ StridedView contiguousView(Value value) {
 }
 
 StridedView readView(Value value, const ProgramBuilder &builder) {
+  if (const StridedView *place = builder.placeOf(value))
+    return *place;
   Operation *op = value.getDefiningOp();
   if (!op || builder.find(value) || op->hasAttr(copyAttr))
     return contiguousView(value);
@@ -74,10 +76,10 @@ StridedView readView(Value value, const ProgramBuilder &builder) {
   return contiguousView(value);
 }
 
-StridedView writeView(Value value, const ProgramBuilder &builder) {
-  if (builder.find(value) || !value.hasOneUse())
+StridedView writeView(Value value, const ProgramBuilder &builder, Operation *user) {
+  if (builder.find(value) || (!user && !value.hasOneUse()))
     return contiguousView(value);
-  Operation *user = *value.user_begin();
+  user = user ? user : *value.user_begin();
   if (auto transpose = dyn_cast<graph::TransposeOp>(user)) {
     StridedView to = writeView(transpose.getY(), builder);
     StridedView view{to.root, to.offset, SmallVector<int64_t>(to.strides.size())};

@@ -127,3 +127,28 @@ module attributes {graph.batch = 2 : i64} {
     return %0, %1, %2 : tensor<2x3x4xf32>, tensor<2x3x8xf32>, tensor<2x3x2xf32>
   }
 }
+
+// -----
+
+module attributes {graph.batch = 2 : i64} {
+  // Queries keep their place, keys are summed over: of 8 tokens only those of the queries are left in the result, beside heads and sizes.
+  // CHECK-LABEL: func.func @infer
+  // CHECK-SAME: tensor<2x3x8x4xf32> {graph.batched, graph.crops = [array<i64: 0, 1, 1, 32, 3>, array<i64: 0, 2, 2, 4, 8>, array<i64: 0, 3, 3, 1, 4>], graph.name = "y"}
+  func.func @infer(%x: tensor<2x3x8x4xf32> {graph.name = "x", graph.batched, graph.fill = 0.0}) -> (tensor<2x3x8x4xf32> {graph.name = "y"}) {
+    %y, %stats = graph.attention %x, %x, %x {scale = 0.5 : f64, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>} : (tensor<2x3x8x4xf32>, tensor<2x3x8x4xf32>, tensor<2x3x8x4xf32>) -> (tensor<2x3x8x4xf32>, tensor<2x3x2x8xf32>)
+    return %y : tensor<2x3x8x4xf32>
+  }
+}
+
+// -----
+
+module attributes {graph.batch = 2 : i64} {
+  // Samples as positions of one sequence attend to each other.
+  // CHECK-LABEL: func.func @infer
+  // CHECK-SAME: graph.mixes = "y"
+  func.func @infer(%x: tensor<2x3x1x4xf32> {graph.name = "x", graph.batched}) -> (tensor<1x3x2x4xf32> {graph.name = "y"}) {
+    %t = graph.transpose %x {permutation = array<i64: 2, 1, 0, 3>} : (tensor<2x3x1x4xf32>) -> tensor<1x3x2x4xf32>
+    %y, %stats = graph.attention %t, %t, %t {scale = 0.5 : f64, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>} : (tensor<1x3x2x4xf32>, tensor<1x3x2x4xf32>, tensor<1x3x2x4xf32>) -> (tensor<1x3x2x4xf32>, tensor<1x3x2x2xf32>)
+    return %y : tensor<1x3x2x4xf32>
+  }
+}
