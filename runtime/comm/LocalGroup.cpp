@@ -4,6 +4,7 @@
 #include "runtime/comm/SumTree.h"
 
 #include <cstring>
+#include <thread>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -100,17 +101,38 @@ void LocalGroup::leave(int rank) {
         Status::failed(ranksText({rank}, size()) + " left before " + callText(*waiting)));
 }
 
-void LocalGroup::spin(const std::atomic<uint32_t> &word, uint32_t old,
-                      bool untilFailed) const {
-  int spins = options.crowded ? 16 : 2000;
-  for (int i = 0; i < spins; ++i) {
-    if (word.load(std::memory_order_acquire) != old ||
-        (untilFailed && failed.load(std::memory_order_acquire)))
-      return;
+static void pause() {
 #if defined(__x86_64__)
-    _mm_pause();
+  _mm_pause();
 #endif
+}
+
+/// The lock is held for moments only, so that going to sleep for it, as lock() does at
+/// once, takes longer than it.
+static std::unique_lock<std::mutex> lockSoon(std::mutex &mutex) {
+  std::unique_lock lock(mutex, std::defer_lock);
+  for (int i = 0; i < 200; ++i, pause())
+    if (lock.try_lock())
+      return lock;
+  lock.lock();
+  return lock;
+}
+
+bool LocalGroup::spin(const std::atomic<uint32_t> &word, uint32_t old,
+                      bool untilFailed) const {
+  const int spins = options.crowded ? 16 : 300;
+  for (int i = 0; i < spins + 100; ++i) {
+    if (word.load(std::memory_order_acquire) != old)
+      return true;
+    if (untilFailed && failed.load(std::memory_order_acquire))
+      break;
+    // Whoever is waited for may be the next one in line for this core.
+    if (i < spins)
+      pause();
+    else
+      std::this_thread::yield();
   }
+  return false;
 }
 
 std::vector<int> LocalGroup::missing() const {
@@ -132,7 +154,7 @@ Status LocalGroup::checkArrived() const {
 /// Returns success when all ranks have: then each of them does its share, whatever
 /// happens meanwhile, and none leaves before part(), since the others use its memory.
 Status LocalGroup::meet(int rank, const CommCall &call) {
-  std::unique_lock lock(mutex);
+  std::unique_lock lock = lockSoon(mutex);
   if (!error.ok())
     return error;
   if (gone > 0) {
@@ -155,7 +177,8 @@ Status LocalGroup::meet(int rank, const CommCall &call) {
   uint32_t old = meetings.load(std::memory_order_relaxed);
   auto deadline = std::chrono::steady_clock::now() + options.timeout;
   lock.unlock();
-  spin(meetings, old, true);
+  if (spin(meetings, old, true))
+    return Status::success();
   lock.lock();
   ++sleepers;
   changed.wait_until(lock, deadline, [&] { return meetings != old || !error.ok(); });
@@ -169,7 +192,7 @@ Status LocalGroup::meet(int rank, const CommCall &call) {
 
 /// The others only compute between meet() and part(), so this needs no deadline.
 void LocalGroup::part() {
-  std::unique_lock lock(mutex);
+  std::unique_lock lock = lockSoon(mutex);
   if (++done == size()) {
     done = 0;
     for (Rank &rank : ranks)
@@ -180,7 +203,8 @@ void LocalGroup::part() {
   }
   uint32_t old = partings.load(std::memory_order_relaxed);
   lock.unlock();
-  spin(partings, old, false);
+  if (spin(partings, old, false))
+    return;
   lock.lock();
   ++sleepers;
   changed.wait(lock, [&] { return partings != old; });
@@ -289,7 +313,7 @@ Status LocalGroup::awaitPeer(std::unique_lock<std::mutex> &lock, Rank &own,
 /// stays until it has.
 Status LocalGroup::transfer(int rank, const CommCall &call) {
   Rank &own = ranks[rank], &other = ranks[call.peer];
-  std::unique_lock lock(mutex);
+  std::unique_lock lock = lockSoon(mutex);
   if (!error.ok())
     return error;
   if (other.left)

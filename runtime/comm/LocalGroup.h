@@ -61,9 +61,9 @@ private:
   /// With the lock held.
   Status fail(Status reason);
   void wake();
-  /// Until `word` is no longer `old`, the group fails or, if there is a deadline, it
-  /// passes; without the lock, for a moment.
-  void spin(const std::atomic<uint32_t> &word, uint32_t old, bool untilFailed) const;
+  /// Looks for a moment, without the lock, whether `word` is no longer `old`; gives up
+  /// earlier when the group fails, if asked to.
+  bool spin(const std::atomic<uint32_t> &word, uint32_t old, bool untilFailed) const;
 
   CommOptions options;
   std::vector<Rank> ranks;

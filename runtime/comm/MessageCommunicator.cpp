@@ -134,12 +134,12 @@ Status MessageCommunicator::testGroup(uint32_t group, int &left, int &finished) 
 }
 
 void MessageCommunicator::rest(int round) const {
-  const int spins = options.comm.crowded ? 16 : 4000;
+  const int spins = options.comm.crowded ? 16 : 400;
   if (round < spins) {
 #if defined(__x86_64__)
     _mm_pause();
 #endif
-  } else if (round < spins + 64) {
+  } else if (round < spins + 200) {
     std::this_thread::yield();
   } else {
     std::this_thread::sleep_for(std::chrono::microseconds(50));
