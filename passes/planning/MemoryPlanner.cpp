@@ -97,7 +97,7 @@ void tryGapFitting(const PlacementModel &model, const PlacementModel &reversed,
 /// Small gaps that the orders leave are mostly closed by a few moves.
 void tryPromotion(const PlacementModel &model, const PlacementModel &reversed,
                   Incumbent &best) {
-  constexpr int64_t pairBudget = 60'000'000;
+  constexpr int64_t pairBudget = 1'200'000'000;
   constexpr int64_t mostRounds = 300;
   bool isSmall = double(best.peak) <= 1.05 * double(best.target);
   if (best.done() || !isSmall || model.anyFixed || model.overlapPairs > maxGapFitPairs)
@@ -193,19 +193,27 @@ PlacementSolution placeBuffers(const PlacementProblem &problem) {
     return solution;
   }
 
-  Incumbent best{model, model.lowerBound};
+  int64_t target = model.lowerBound;
   if (problem.capacityBytes)
-    best.target = std::max(best.target, *problem.capacityBytes);
+    target = std::max(target, *problem.capacityBytes);
+  // The first orders may stop where it is enough: what follows only lowers the peak.
+  Incumbent best{model, std::max(target, problem.enoughBytes.value_or(0))};
   PlacementModel reversed = model.reversed();
   tryQuickOrders(model, reversed, best);
-  tryGapFitting(model, reversed, best);
-  tryPromotion(model, reversed, best);
-  bool proved = best.peak <= model.lowerBound;
-  bool hopeless = problem.capacityBytes && *problem.capacityBytes < model.lowerBound;
-  if (!best.done() && !hopeless && int64_t(model.blocks.size()) <= maxSearchBlocks &&
-      model.overlapPairs <= maxSearchPairs)
-    proved |= searchBelow(model, problem.nodeBudget, best, solution.nodes);
-  trySwaps(model, best);
+  int64_t needed = std::min(problem.capacityBytes.value_or(INT64_MAX),
+                            problem.enoughBytes.value_or(INT64_MAX));
+  bool hopeless = needed < model.lowerBound;
+  if (!hopeless || best.offsets.empty())
+    tryGapFitting(model, reversed, best);
+  bool proved = false;
+  if (!best.done() && !hopeless) {
+    best.target = target;
+    tryPromotion(model, reversed, best);
+    if (!best.done() && int64_t(model.blocks.size()) <= maxSearchBlocks &&
+        model.overlapPairs <= maxSearchPairs)
+      proved = searchBelow(model, problem.nodeBudget, best, solution.nodes);
+    trySwaps(model, best);
+  }
   proved |= best.peak <= model.lowerBound;
 
   for (size_t i = 0; i < model.blocks.size(); ++i)

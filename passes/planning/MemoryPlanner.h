@@ -25,6 +25,9 @@ struct PlacementProblem {
   /// Asks for any solution of at most this peak. Without it the peak is made as low as
   /// possible.
   std::optional<int64_t> capacityBytes = std::nullopt;
+  /// Whether the peak is at most so many bytes is all that is asked: the answer is that
+  /// of the problem without it, the peak may be higher where that changes no answer.
+  std::optional<int64_t> enoughBytes = std::nullopt;
   /// Limit of the exact search in visited nodes: never in seconds, so that the result is
   /// reproducible.
   int64_t nodeBudget = 200'000;

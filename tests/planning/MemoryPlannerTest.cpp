@@ -183,6 +183,27 @@ TEST(MemoryPlanner, StopsAtTheCapacity) {
   solution = placeBuffers(problem);
   expectSound(problem, solution);
   EXPECT_FALSE(solution.fits);
+  EXPECT_EQ(solution.nodes, 0); // what is sure not to fit is not searched
+}
+
+TEST(MemoryPlanner, SaysWhetherBytesAreEnoughAsTheFullSearchDoes) {
+  std::mt19937 rng(14);
+  int early = 0;
+  for (int round = 0; round < 6; ++round) {
+    PlacementProblem problem = randomProblem(rng, 60, 30, 500);
+    problem.nodeBudget = 2000;
+    PlacementSolution full = placeBuffers(problem);
+    int64_t peak = full.peakBytes, bound = full.lowerBoundBytes;
+    for (int64_t enough :
+         {bound - 64, bound, peak - 64, peak, peak + peak / 20, 2 * peak}) {
+      problem.enoughBytes = enough;
+      PlacementSolution solution = placeBuffers(problem);
+      expectSound(problem, solution);
+      EXPECT_EQ(solution.peakBytes <= enough, peak <= enough);
+      early += solution.peakBytes > peak;
+    }
+  }
+  EXPECT_GT(early, 4); // it stops before
 }
 
 TEST(MemoryPlanner, SameProblemSameOffsets) {
