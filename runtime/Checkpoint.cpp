@@ -1,5 +1,6 @@
 #include "runtime/Checkpoint.h"
 
+#include "runtime/CheckpointShards.h"
 #include "runtime/Fill.h"
 #include "runtime/Safetensors.h"
 #include "runtime/StateTransfer.h"
@@ -76,23 +77,15 @@ static void removeOld(const std::string &folder, int64_t step, int keep) {
   }
   for (const fs::path &path : leftovers)
     fs::remove(path, error);
+  removeUnlistedShards(folder);
 }
 
-Result<std::string> saveCheckpoint(const Session &session, const std::string &folder,
-                                   const CheckpointOptions &options) {
-  if (session.pendingMicroBatches() > 0)
-    return Status::usage(std::to_string(session.pendingMicroBatches()) + " of " +
-                         std::to_string(session.plan().accumulate()) +
-                         " micro-batches of the window are done; flush before saving");
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error)
-    return Status::refused("cannot create the folder '" + folder +
-                           "': " + error.message());
-  const fbs::Plan &plan = session.plan().raw();
+/// The saved state, in the order of names.
+static std::vector<TensorToWrite> savedTensors(const Session &session) {
+  const auto *state = session.plan().raw().state();
   std::vector<TensorToWrite> tensors;
-  for (uint32_t i = 0; i < sizeOf(plan.state()); ++i) {
-    const fbs::StateTensor *tensor = plan.state()->Get(i);
+  for (uint32_t i = 0; i < sizeOf(state); ++i) {
+    const fbs::StateTensor *tensor = state->Get(i);
     if (!tensor->saved())
       continue;
     TensorToWrite out;
@@ -106,6 +99,11 @@ Result<std::string> saveCheckpoint(const Session &session, const std::string &fo
   }
   std::sort(tensors.begin(), tensors.end(),
             [](const auto &a, const auto &b) { return a.name < b.name; });
+  return tensors;
+}
+
+static Metadata metadataOf(const Session &session) {
+  const fbs::Plan &plan = session.plan().raw();
   Metadata metadata = {{"format", formatName},
                        {"model_name", textOf(plan.model_name())},
                        {"model_hash", textOf(plan.model_hash())},
@@ -115,11 +113,32 @@ Result<std::string> saveCheckpoint(const Session &session, const std::string &fo
                        {"seed", std::to_string(session.seed())}};
   for (auto &[key, value] : session.changes())
     metadata[key] = value;
+  return metadata;
+}
+
+Result<std::string> saveCheckpoint(const Session &session, const std::string &folder,
+                                   const CheckpointOptions &options) {
+  if (session.pendingMicroBatches() > 0)
+    return Status::usage(std::to_string(session.pendingMicroBatches()) + " of " +
+                         std::to_string(session.plan().accumulate()) +
+                         " micro-batches of the window are done; flush before saving");
+  std::error_code error;
+  fs::create_directories(folder, error);
+  Status status = error ? Status::refused("cannot create the folder '" + folder +
+                                          "': " + error.message())
+                        : Status::success();
   std::string path = (fs::path(folder) / fileName(session.updates())).string();
-  Status status = writeSafetensors(path, tensors, metadata, options.observer);
+  Communicator *comm = options.byAllRanks ? session.communicator() : nullptr;
+  if (comm)
+    status = saveShards(*comm, path, session.updates(), savedTensors(session),
+                        metadataOf(session), options.observer, std::move(status));
+  else if (status.ok())
+    status = writeSafetensors(path, savedTensors(session), metadataOf(session),
+                              options.observer);
   if (!status.ok())
     return status;
-  removeOld(folder, session.updates(), options.keep);
+  if (!comm || comm->rank() == 0)
+    removeOld(folder, session.updates(), options.keep);
   return path;
 }
 
@@ -152,11 +171,9 @@ Result<Progress> progressOf(const SafetensorsFile &file) {
 
 /// Whole: parsed, checksum right, counters there.
 Result<SafetensorsFile> openWhole(const std::string &path) {
-  auto file = SafetensorsFile::open(path);
+  auto file = openWithShards(path);
   if (!file)
     return file.status();
-  if (Status status = file->verifyChecksum(); !status.ok())
-    return status;
   if (auto progress = progressOf(*file); !progress)
     return progress.status();
   return file;

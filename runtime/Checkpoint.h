@@ -1,7 +1,8 @@
 #pragma once
 // Checkpoints: DIR/step-00000010.safetensors, one file per checkpoint, written
 // atomically. It holds every saved state tensor under its logical name; what was lost
-// with a process is the window of micro-batches since the last update.
+// with a process is the window of micro-batches since the last update. Ranks may write
+// one together (CheckpointShards.h); any number of ranks loads either kind.
 
 #include "runtime/AtomicFile.h"
 #include "runtime/Session.h"
@@ -14,6 +15,9 @@ namespace sluice {
 struct CheckpointOptions {
   int keep = 2; // newest files kept, the one just written included
   AtomicFile::Observer observer;
+  /// Of a session that shares updates: every rank writes a part of the tensors, and all
+  /// ranks call saveCheckpoint.
+  bool byAllRanks = false;
 };
 
 /// Writes the session's state; older checkpoints beyond `keep` are removed only when the

@@ -44,9 +44,29 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::span<const uint8_t> bytes,
                                          file.keyValues);
   if (!status.ok())
     return Status{status.code, "'" + name + "': " + status.message};
-  for (size_t i = 0; i < file.entries.size(); ++i)
-    file.byName.emplace(file.entries[i].name, i);
+  file.indexNames();
   return file;
+}
+
+void SafetensorsFile::indexNames() {
+  byName.clear();
+  for (size_t i = 0; i < entries.size(); ++i)
+    byName.emplace(entries[i].name, i);
+}
+
+Result<SafetensorsFile> SafetensorsFile::joined(SafetensorsFile list,
+                                                std::vector<SafetensorsFile> parts) {
+  list.parts = std::move(parts);
+  for (uint32_t i = 0; i < list.parts.size(); ++i)
+    for (TensorEntry entry : list.parts[i].entries) {
+      entry.part = i + 1;
+      list.entries.push_back(std::move(entry));
+    }
+  list.indexNames();
+  if (list.byName.size() != list.entries.size())
+    return Status::damaged("'" + list.fileName +
+                           "' is damaged: a tensor is in two of its parts");
+  return list;
 }
 
 const TensorEntry *SafetensorsFile::find(std::string_view name) const {
@@ -57,6 +77,13 @@ const TensorEntry *SafetensorsFile::find(std::string_view name) const {
 bool SafetensorsFile::hasChecksum() const {
   return keyValues.contains(checksumKey) &&
          header.find(checksumMark) != std::string_view::npos;
+}
+
+std::string_view SafetensorsFile::checksum() const {
+  if (!hasChecksum())
+    return {};
+  return header.substr(header.find(checksumMark) + sizeof checksumMark - 1,
+                       checksumDigits);
 }
 
 static std::string hexText(uint64_t value) {

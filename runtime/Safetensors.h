@@ -24,6 +24,7 @@ struct TensorEntry {
   std::vector<int64_t> shape;
   uint64_t offset = 0; // in the data
   uint64_t bytes = 0;
+  uint32_t part = 0; // of a file that is joined from several
 };
 
 using Metadata = std::map<std::string, std::string>;
@@ -40,22 +41,32 @@ public:
   static Result<SafetensorsFile> parse(std::span<const uint8_t> bytes,
                                        const std::string &name);
 
+  /// `list` with the tensors of `parts` beside its own. Damaged when two have one name.
+  static Result<SafetensorsFile> joined(SafetensorsFile list,
+                                        std::vector<SafetensorsFile> parts);
+
   const std::vector<TensorEntry> &tensors() const { return entries; }
   const TensorEntry *find(std::string_view name) const;
   /// Unaligned in general: copy, don't cast.
   std::span<const uint8_t> data(const TensorEntry &entry) const {
-    return content.subspan(entry.offset, entry.bytes);
+    const SafetensorsFile &file = entry.part == 0 ? *this : parts[entry.part - 1];
+    return file.content.subspan(entry.offset, entry.bytes);
   }
   const Metadata &metadata() const { return keyValues; }
   const std::string &name() const { return fileName; }
 
   /// True when the file carries a checksum of this writer.
   bool hasChecksum() const;
+  /// As it is written in the file; "" when there is none.
+  std::string_view checksum() const;
   /// StatusCode::damaged when it carries one that does not match. Reads the whole file.
   Status verifyChecksum() const;
 
 private:
+  void indexNames();
+
   std::shared_ptr<const MappedFile> mapping;
+  std::vector<SafetensorsFile> parts;
   std::string_view header;
   std::span<const uint8_t> content;
   std::vector<TensorEntry> entries;

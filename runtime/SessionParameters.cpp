@@ -1,6 +1,6 @@
 // Parameters of a session as exact f32 values, and weights from files.
 
-#include "runtime/Safetensors.h"
+#include "runtime/CheckpointShards.h"
 #include "runtime/Session.h"
 #include "runtime/StateTransfer.h"
 
@@ -78,11 +78,9 @@ static StateSource findWeight(const Plan &plan, const fbs::StateTensor &tensor,
 }
 
 Status Session::loadWeights(const std::string &path) {
-  auto file = SafetensorsFile::open(path);
+  auto file = openWithShards(path);
   if (!file)
     return file.status();
-  if (Status status = file->verifyChecksum(); !status.ok())
-    return status;
   std::vector<StateSource> sources;
   std::unordered_set<const TensorEntry *> used;
   std::string missing;

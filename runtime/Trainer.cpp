@@ -337,6 +337,7 @@ Status TrainLoop::judge(const EvalReport &report) {
     if (isBest) {
       CheckpointOptions one = options.checkpoint;
       one.keep = 1;
+      one.byAllRanks = false; // the others wait
       auto path = saveCheckpoint(session, besideCheckpoints("best"), one);
       if (!path)
         return path.status();
@@ -398,18 +399,21 @@ Status TrainLoop::afterUpdate(const StepResult &result, double rate, double comp
   return atSyncPoint(isLast || evalDue, isLast || saveDue);
 }
 
-/// All ranks come here together; rank 0 evaluates and writes.
+/// All ranks come here together; rank 0 evaluates and writes, or all of them write.
 Status TrainLoop::atSyncPoint(bool evaluates, bool saves) {
   if (!evaluates && !saves)
     return Status::success();
-  return withOthers([&] {
-    bool wasStopped = stopped;
+  bool wasStopped = stopped;
+  Status status = withOthers([&] {
     stopped |= stopsNext;
     if (evaluates && evalSource)
       if (Status status = runEval(); !status.ok())
         return status;
-    return saves || stopped != wasStopped ? save() : Status::success();
+    bool now = saves || stopped != wasStopped;
+    return now && !options.checkpoint.byAllRanks ? save() : Status::success();
   });
+  bool together = options.checkpoint.byAllRanks && (saves || stopped != wasStopped);
+  return status.ok() && together ? save() : status;
 }
 
 void TrainLoop::finish() {

@@ -20,7 +20,8 @@ static Status wrong(const CommCall &call, const std::string &what) {
 }
 
 static Status checkParts(const CommCall &call) {
-  uint64_t alignment = call.elementBytes & (~call.elementBytes + 1);
+  bool sums = call.op == CommOp::allReduce || call.op == CommOp::reduceScatter;
+  uint64_t alignment = sums ? call.elementBytes : 1;
   for (const Part &part : call.parts) {
     if (part.bytes == 0)
       continue;

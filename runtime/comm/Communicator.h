@@ -31,8 +31,8 @@ std::string_view commKindName(CommKind kind);
 
 enum class SumType : uint8_t { f32, f64, i64 };
 
-/// A piece of a message; the parts of a list make one message, in order. Addresses are
-/// aligned to the elements, and no element lies in two parts.
+/// A piece of a message; the parts of a list make one message, in order. No element lies
+/// in two parts, and those of sums are aligned to their size.
 struct Part {
   void *data = nullptr;
   uint64_t bytes = 0;
