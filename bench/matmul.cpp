@@ -284,9 +284,8 @@ void conv(benchmark::State &state) {
   auto y = random(g.n * g.m * outputs);
   int64_t type = state.range(7);
   ConvPackParams pack{g, type};
-  ConvParams p{
-      g, which ? convInputGradUnitChannels(g, true) : convForwardUnitChannels(g, true),
-      type, type};
+  ConvParams p =
+      which ? planConvInputGrad(g, type, type) : planConvForward(g, type, type);
   ConvWeightGradParams wg = planConvWeightGrad(g);
   wg.xType = wg.dyType = type;
   std::vector<char> packed(convPackedBytes(pack, which == 1)),

@@ -1,6 +1,8 @@
 #include "kernels/ConvExtents.h"
 #include "kernels/Params.h"
 
+#include <algorithm>
+
 namespace sluice::extent {
 namespace {
 
@@ -61,12 +63,17 @@ bool describeConv(const int64_t *params, int64_t units, Extents &e, bool grad) {
   int64_t channels = grad ? p.g.c : p.g.m;
   if (p.unitChannels < 1 || channels % p.unitChannels)
     return e.refuse("'unitChannels' must divide the channels of the result");
+  if (p.unitImages < 0 || p.unitImages > std::max<int64_t>(p.g.n, 1))
+    return e.refuse("'unitImages' must be between 0 and the number of images");
   if (!isFormat(p.sourceType) || !isFormat(p.resultType))
     return e.refuse(kTypes);
   int64_t result = grad ? s.x : s.y, plane = grad ? s.xPlane : s.yPlane;
+  int64_t images = convUnitImages(p);
+  bool isRun = images == 1 || p.unitChannels == channels; // of the result, in a unit
   e.input(as(p.sourceType, grad ? s.y : s.x));
   e.input(convPackedBytes({p.g}, grad));
-  e.output(as(p.resultType, result), product({p.unitChannels, as(p.resultType, plane)}));
+  e.output(as(p.resultType, result),
+           isRun ? product({images, p.unitChannels, as(p.resultType, plane)}) : 0);
   e.workspace(grad ? convInputGradWorkerBytes(p) : convForwardWorkerBytes(p));
   return e.done(units, grad ? convInputGradUnits(p) : convForwardUnits(p));
 }

@@ -14,18 +14,51 @@ int64_t volume(const int64_t (&d)[3]) { return d[0] * d[1] * d[2]; }
 
 constexpr int64_t kPanelBytes = gemm::kBlockK * gemm::kTileCols * 4;
 
-/// The most channels per unit that leave 16 units, but at least two tiles of them.
-int64_t unitChannels(int64_t images, int64_t channels, bool wholeImages) {
+/// The most channels per unit that leave so many units, but at least two tiles of them.
+int64_t unitChannels(int64_t images, int64_t channels, int64_t units) {
   int64_t best = std::max<int64_t>(channels, 1);
-  if (wholeImages || images >= 16)
+  if (images >= units)
     return best;
   for (int64_t d = channels; d >= 2 * gemm::kTileRows; --d)
     if (channels % d == 0) {
       best = d;
-      if (images * (channels / d) >= 16)
+      if (images * (channels / d) >= units)
         break;
     }
   return best;
+}
+
+/// The share of whole tiles that so many columns fill.
+double filled(int64_t columns) {
+  return double(columns) / double(roundUp(columns, gemm::kTileCols));
+}
+
+/// The fewest images, a divisor of all, whose columns fill tiles nearly as well as any
+/// number up to 512 columns; 1 where one image's do.
+int64_t unitImages(int64_t images, int64_t columns) {
+  constexpr double enough = 0.7, nearly = 0.9;
+  if (columns == 0 || filled(columns) >= enough)
+    return 1;
+  int64_t most = std::max<int64_t>(1, 512 / columns);
+  double best = 0;
+  for (int64_t d = 1; d <= std::min(images, most); ++d)
+    if (images % d == 0)
+      best = std::max(best, filled(d * columns));
+  for (int64_t d = 1; d <= images; ++d)
+    if (images % d == 0 && filled(d * columns) >= nearly * best)
+      return d;
+  return 1;
+}
+
+ConvParams planConv(const ConvGeometry &g, int64_t channels, int64_t columns,
+                    int64_t sourceType, int64_t resultType) {
+  ConvParams p;
+  p.g = g, p.sourceType = sourceType, p.resultType = resultType;
+  p.unitImages = unitImages(g.n, columns);
+  // Each unit gathers for itself, which is more of the work where planes are tiny.
+  int64_t units = p.unitImages > 1 ? 4 : 16;
+  p.unitChannels = unitChannels(g.n / p.unitImages, channels, units);
+  return p;
 }
 
 /// The channels 256 rows (channel, tap) touch, if their planes fit into 1 MB; and what a
@@ -38,9 +71,11 @@ int64_t imageFloats(const int64_t (&plane)[3], int64_t channels, int64_t taps) {
 
 } // namespace
 
-int64_t convForwardUnits(const ConvParams &p) { return p.g.n * (p.g.m / p.unitChannels); }
+int64_t convForwardUnits(const ConvParams &p) {
+  return ceilDiv(p.g.n, convUnitImages(p)) * (p.g.m / p.unitChannels);
+}
 int64_t convInputGradUnits(const ConvParams &p) {
-  return p.g.n * (p.g.c / p.unitChannels);
+  return ceilDiv(p.g.n, convUnitImages(p)) * (p.g.c / p.unitChannels);
 }
 int64_t convForwardWorkerBytes(const ConvParams &p) {
   return kPanelBytes + (convSumFloats(p, false) + convForwardImageFloats(p.g)) * 4;
@@ -54,10 +89,13 @@ int64_t convSumFloats(const ConvParams &p, bool inputGrad) {
     return 0;
   int64_t perGroup = (inputGrad ? p.g.c : p.g.m) / p.g.groups;
   int64_t channels = std::min(p.unitChannels, perGroup);
-  int64_t all = channels * volume(inputGrad ? p.g.in : p.g.out);
+  // As floating-point: it may be beyond an integer, the least is not.
+  double whole = double(channels) * double(convUnitImages(p)) *
+                 double(volume(inputGrad ? p.g.in : p.g.out));
   int64_t piece =
       std::max(gemm::kBlockRows * gemm::kResultCols, channels * gemm::kTileCols);
-  return roundUp(std::min(all, piece), 16);
+  return whole < double(piece) ? roundUp(static_cast<int64_t>(whole), 16)
+                               : roundUp(piece, 16);
 }
 
 int64_t depthwiseWorkerBytes(const DepthwiseParams &p, bool inputGrad) {
@@ -142,12 +180,18 @@ bool canBeDepthwise(const ConvGeometry &g) {
 
 bool isDepthwise(const ConvGeometry &g) { return canBeDepthwise(g) && g.m / g.c <= 4; }
 
-int64_t convForwardUnitChannels(const ConvGeometry &g, bool wholeImages) {
-  return unitChannels(g.n, g.m, wholeImages);
+ConvParams planConvForward(const ConvGeometry &g, int64_t sourceType,
+                           int64_t resultType) {
+  return planConv(g, g.m, volume(g.out), sourceType, resultType);
 }
 
-int64_t convInputGradUnitChannels(const ConvGeometry &g, bool wholeImages) {
-  return unitChannels(g.n, g.c, wholeImages);
+/// The columns of a class of positions with the same remainder modulo the stride.
+ConvParams planConvInputGrad(const ConvGeometry &g, int64_t sourceType,
+                             int64_t resultType) {
+  int64_t columns = 1;
+  for (int d = 0; d < 3; ++d)
+    columns *= ceilDiv(g.in[d], g.stride[d]);
+  return planConv(g, g.c, columns, sourceType, resultType);
 }
 
 ConvWeightGradParams planConvWeightGrad(const ConvGeometry &g) {

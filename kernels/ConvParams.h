@@ -20,14 +20,16 @@ struct ConvGeometry {
 /// conv_forward_f32:    x, packed w, y, workspace of each worker.
 /// conv_input_grad_f32: dy, packed w, dx, workspace of each worker. Also the transposed
 /// convolution. w packed by conv_pack_w_f32 or conv_pack_w_grad_f32 with the same
-/// geometry. Units: blocks of `unitChannels` channels of the result (a divisor of them)
-/// of one image; n * channels / unitChannels in all. May be chained. Bits as gemm_f32
-/// with k = (channel, kernel position); the input gradient takes the kernel positions
-/// that reach the element only.
+/// geometry. Units: blocks of `unitChannels` channels of the result (a divisor of them),
+/// the faster index, of `unitImages` images (0: one), whose columns share tiles: of small
+/// planes one image would leave most of a tile idle. May be chained when a unit is one
+/// image or has all channels. Bits as gemm_f32 with k = (channel, kernel position); the
+/// input gradient takes the kernel positions that reach the element only.
 struct ConvParams {
   ConvGeometry g;
   int64_t unitChannels = 0;
   int64_t sourceType = 0, resultType = 0; ///< of x and y, or dy and dx
+  int64_t unitImages = 0;
 };
 
 /// conv_pack_w_f32, conv_pack_w_grad_f32: w, packed (f32). Units: convPackUnits.
@@ -97,10 +99,13 @@ bool canBeDepthwise(const ConvGeometry &g);
 /// They are what to launch: they apply and groups are too small to fill the tiles of a
 /// product.
 bool isDepthwise(const ConvGeometry &g);
-/// Channels per unit from the shape alone. `wholeImages`: a unit is all channels of an
-/// image.
-int64_t convForwardUnitChannels(const ConvGeometry &g, bool wholeImages);
-int64_t convInputGradUnitChannels(const ConvGeometry &g, bool wholeImages);
+constexpr int64_t convUnitImages(const ConvParams &p) {
+  return p.unitImages > 1 ? p.unitImages : 1;
+}
+/// Units from the shape alone.
+ConvParams planConvForward(const ConvGeometry &g, int64_t sourceType, int64_t resultType);
+ConvParams planConvInputGrad(const ConvGeometry &g, int64_t sourceType,
+                             int64_t resultType);
 /// Slices and unit sizes from the shape alone.
 ConvWeightGradParams planConvWeightGrad(const ConvGeometry &g);
 

@@ -113,8 +113,10 @@ KernelWork convWork(const ConvParams &p, bool inputGrad) {
   work.batches = images;
   work.flops = 2.0 * double(g.n) * double(volume(g.out)) * double(g.m) *
                double(g.c / g.groups) * double(taps);
+  double together = double(convUnitImages(p)); // images whose pixels share tiles
+  int64_t columns = roundUp(pixels * convUnitImages(p), gemm::kTileCols);
   work.tileFlops = 2.0 * images * double(roundUp(channels, gemm::kTileRows)) *
-                   double(roundUp(pixels, gemm::kTileCols)) * double(depth);
+                   double(columns) / together * double(depth);
   work.right = images * double(blocks) * double(pixels) * double(depth);
   work.store = images * double(channels) * double(pixels) * sumBlocks(depth);
   return work;

@@ -79,9 +79,13 @@ std::optional<Producer> producerOf(plan::LaunchOp launch) {
   if (kernel != "conv_forward_f32" && kernel != "conv_input_grad_f32")
     return std::nullopt;
   auto params = unpackParams<ConvParams>(stage.getParams().data());
-  int64_t units = launch.getUnits();
+  int64_t units = launch.getUnits(), images = convUnitImages(params);
+  int64_t channels = kernel == "conv_forward_f32" ? params.g.m : params.g.c;
+  if (images > 1 && params.unitChannels != channels)
+    return std::nullopt; // its channels are not next to each other
   return Producer{
-      units * params.unitChannels, params.unitChannels, int64_t(launch.getChunk()),
+      units * images * params.unitChannels, images * params.unitChannels,
+      int64_t(launch.getChunk()),
       std::vector<int64_t>(stage.getParams().begin(), stage.getParams().end())};
 }
 

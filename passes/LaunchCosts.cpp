@@ -27,6 +27,7 @@ template <typename Rates> auto fieldsOf(Rates &r) {
                     &r.convWeightGrad.store,
                     &r.f64Flops,
                     &r.bf16Flops,
+                    &r.conv16Flops,
                     &r.f16Flops,
                     &r.f8Flops,
                     &r.vectorFlops,
@@ -114,11 +115,9 @@ std::optional<KernelWork> convolutionWork(Operation *op) {
     return convWeightGradWork(params);
   }
   bool grad = isa<graph::ConvInputGradOp>(op);
-  int64_t channels = grad ? convInputGradUnitChannels(*g, /*wholeImages=*/false)
-                          : convForwardUnitChannels(*g, /*wholeImages=*/false);
-  ConvParams params{*g, channels};
-  params.sourceType = type;
-  return convWork(params, grad);
+  return convWork(grad ? planConvInputGrad(*g, type, type)
+                       : planConvForward(*g, type, type),
+                  grad);
 }
 
 } // namespace

@@ -65,6 +65,7 @@ struct Buffers {
 /// source and the result's planes at those elements.
 struct Part {
   int64_t weights, k, first, last, source, result;
+  Images images;
 };
 
 void runPart(const Buffers &b, const Gather &gather, int64_t planeSize,
@@ -74,7 +75,8 @@ void runPart(const Buffers &b, const Gather &gather, int64_t planeSize,
                             part.k,      part.first,
                             part.last,   b.source.at(part.source).template as<S>(),
                             b.sums,      planeSize,
-                            b.workspace, b.imageFloats};
+                            b.workspace, b.imageFloats,
+                            part.images};
     Result to = b.result.at(part.result);
     if (to.type != format::kF32)
       return runRounded(product, gather, to, planeSize, b.sumFloats);
@@ -97,13 +99,14 @@ void convForward(void *const *buffers, const int64_t *params, int64_t begin, int
     return;
   int64_t packedGroup = ceilDiv(mg, kTileRows) * kTileRows * k;
   for (int64_t u = begin; u < end; ++u) {
-    int64_t image = u / blocks, channel = u % blocks * p.unitChannels;
+    int64_t image = u / blocks * convUnitImages(p), channel = u % blocks * p.unitChannels;
+    Images images{least(convUnitImages(p), g.n - image), g.c * inSize, g.m * outSize};
     forEachGroup(channel, channel + p.unitChannels, mg,
                  [&](int64_t group, int64_t first, int64_t last, int64_t target) {
                    runPart(b, gather, outSize,
                            {group * packedGroup, k, first, last,
                             (image * g.c + group * cg) * inSize,
-                            (image * g.m + target) * outSize});
+                            (image * g.m + target) * outSize, images});
                  });
   }
 }
@@ -120,7 +123,8 @@ void convInputGrad(void *const *buffers, const int64_t *params, int64_t begin,
     return;
   int64_t padded = ceilDiv(cg, kTileRows) * kTileRows;
   for (int64_t u = begin; u < end; ++u) {
-    int64_t image = u / blocks, channel = u % blocks * p.unitChannels;
+    int64_t image = u / blocks * convUnitImages(p), channel = u % blocks * p.unitChannels;
+    Images images{least(convUnitImages(p), g.n - image), g.m * outSize, g.c * inSize};
     int64_t tapsBefore = 0;
     forEachClass(g, false, [&](const int64_t(&rest)[3]) {
       Gather gather = inputGradGather(g, rest);
@@ -130,7 +134,7 @@ void convInputGrad(void *const *buffers, const int64_t *params, int64_t begin,
                              {(group * volume(g.kernel) + tapsBefore) * padded * mg,
                               mg * gather.taps(), first, last,
                               (image * g.m + group * mg) * outSize,
-                              (image * g.c + target) * inSize});
+                              (image * g.c + target) * inSize, images});
                    });
       tapsBefore += gather.taps();
     });
@@ -153,7 +157,28 @@ void convPackWeights(void *const *buffers, const int64_t *params, int64_t begin,
   }
 }
 
-/// packed[group][class][panel of c][m, tap of the class][12].
+/// One channel m of a panel: [tap of the class][12] from the kernels of up to 12 channels
+/// of x, side by side.
+template <typename S>
+static void packTaps(const ConvGeometry &g, const Gather &gather,
+                     const typename S::Element *kernels, int64_t rows, float *to) {
+  const Axis *a = gather.axis;
+  int64_t kernel = volume(g.kernel);
+  for (int64_t t0 = 0; t0 < a[0].taps; ++t0)
+    for (int64_t t1 = 0; t1 < a[1].taps; ++t1)
+      for (int64_t t2 = 0; t2 < a[2].taps; ++t2, to += kTileRows) {
+        int64_t at = ((a[0].kernelFirst + t0 * a[0].kernelStep) * g.kernel[1] +
+                      a[1].kernelFirst + t1 * a[1].kernelStep) *
+                         g.kernel[2] +
+                     a[2].kernelFirst + t2 * a[2].kernelStep;
+        for (int64_t i = 0; i < rows; ++i)
+          to[i] = S::load1(kernels + i * kernel + at);
+        zeroFloats(to + rows, kTileRows - rows);
+      }
+}
+
+/// packed[group][class][panel of c][m, tap of the class][12]. The weights are read once,
+/// in order: for a panel alone they lie a row of all channels apart.
 template <typename S>
 static void packForGrad(const ConvGeometry &g, void *const *buffers, int64_t begin,
                         int64_t end) {
@@ -161,33 +186,23 @@ static void packForGrad(const ConvGeometry &g, void *const *buffers, int64_t beg
   auto *packed = static_cast<float *>(buffers[1]);
   int64_t cg = g.c / g.groups, mg = g.m / g.groups, kernel = volume(g.kernel);
   int64_t panels = ceilDiv(cg, kTileRows);
-  if (mg == 0)
-    return;
-  for (int64_t u = begin; u < end; ++u) {
-    int64_t group = u / panels, panel = u % panels, c = panel * kTileRows;
-    int64_t rows = least(kTileRows, cg - c), tapsBefore = 0;
-    forEachClass(g, true, [&](const int64_t(&rest)[3]) {
-      Gather gather = inputGradGather(g, rest);
-      const Axis *a = gather.axis;
-      int64_t taps = gather.taps();
-      float *to = packed + (group * kernel + tapsBefore) * panels * kTileRows * mg +
-                  panel * kTileRows * mg * taps;
-      for (int64_t m = 0; m < mg; ++m)
-        for (int64_t t = 0; t < taps; ++t, to += kTileRows) {
-          int64_t t2 = t % a[2].taps, t1 = t / a[2].taps % a[1].taps;
-          int64_t t0 = t / a[2].taps / a[1].taps;
-          int64_t at = ((a[0].kernelFirst + t0 * a[0].kernelStep) * g.kernel[1] +
-                        a[1].kernelFirst + t1 * a[1].kernelStep) *
-                           g.kernel[2] +
-                       a[2].kernelFirst + t2 * a[2].kernelStep;
-          auto *from = w + ((group * mg + m) * cg + c) * kernel + at;
-          for (int64_t i = 0; i < rows; ++i)
-            to[i] = S::load1(from + i * kernel);
-          zeroFloats(to + rows, kTileRows - rows);
-        }
-      tapsBefore += taps;
-    });
-  }
+  int64_t tapsBefore = 0;
+  forEachClass(g, true, [&](const int64_t(&rest)[3]) {
+    Gather gather = inputGradGather(g, rest);
+    int64_t taps = gather.taps();
+    forEachGroup(
+        begin, end, panels, [&](int64_t group, int64_t first, int64_t last, int64_t) {
+          float *to = packed + (group * kernel + tapsBefore) * panels * kTileRows * mg;
+          for (int64_t m = 0; m < mg; ++m)
+            for (int64_t panel = first; panel < last; ++panel) {
+              int64_t c = panel * kTileRows;
+              packTaps<S>(g, gather, w + ((group * mg + m) * cg + c) * kernel,
+                          least(kTileRows, cg - c),
+                          to + (panel * mg + m) * taps * kTileRows);
+            }
+        });
+    tapsBefore += taps;
+  });
 }
 
 void convPackWeightsForGrad(void *const *buffers, const int64_t *params, int64_t begin,

@@ -17,9 +17,10 @@ template <typename S> struct GroupProduct {
   int64_t planeSize;
   float *workspace;
   int64_t imageFloats;
+  Images images = {};
 
   void run() const {
-    int64_t columns = gather->gridSize();
+    int64_t columns = images.count * gather->gridSize();
     if (columns == 0)
       return;
     if (k == 0)
@@ -27,7 +28,8 @@ template <typename S> struct GroupProduct {
         writeZeros(j, least(kTileCols, columns - j));
     ShiftedImage s;
     // A short sum does not repay cutting idle columns out of its tiles.
-    bool shifted = k > 0 && shiftedImage(*gather, S::kFormat == format::kF32, s) &&
+    bool shifted = k > 0 && images.count == 1 &&
+                   shiftedImage(*gather, S::kFormat == format::kF32, s) &&
                    (k >= 64 || s.allUsed);
     if (shifted && !s.inPlace)
       shifted = channelsPerBlock(gather->taps()) * s.plane() + kTileCols <= imageFloats ||
@@ -48,8 +50,8 @@ private:
   }
 
   bool isContiguous() const {
-    return gather->axis[0].targetStep == 1 && gather->axis[1].targetStep == 1 &&
-           gather->axis[2].targetStep == 1;
+    return images.count == 1 && gather->axis[0].targetStep == 1 &&
+           gather->axis[1].targetStep == 1 && gather->axis[2].targetStep == 1;
   }
 
   /// Calls body(weights, rows, first plane) for the pieces of [first, last) within panels
@@ -103,7 +105,7 @@ private:
   void panel(int64_t k0, int64_t j, int64_t width) const {
     int64_t kc = least(gemm::kBlockK, k - k0);
     Run runs[kTileCols];
-    int64_t count = cutRuns(*gather, j, width, runs);
+    int64_t count = cutRuns(*gather, j, width, runs, images);
     RowCursor<S> row(*gather, source, k0);
     for (int64_t kk = 0; kk < kc; ++kk, row.next())
       gatherRow<S>(*gather, row.plane, row.offset, runs, count,
@@ -142,7 +144,7 @@ private:
 
   void writeZeros(int64_t j, int64_t width) const {
     Run runs[kTileCols];
-    int64_t count = cutRuns(*gather, j, width, runs);
+    int64_t count = cutRuns(*gather, j, width, runs, images);
     for (int64_t r = first; r < last; ++r)
       for (const Run *run = runs; run != runs + count; ++run)
         for (int64_t i = 0; i < run->count; ++i)
@@ -190,6 +192,36 @@ void narrowPiece(const Gather &g, const Piece &piece, const float *from,
     }
 }
 
+template <typename S>
+void runRounded(GroupProduct<S> product, const Gather &whole, Result to,
+                int64_t planeSize, int64_t sumFloats);
+
+/// Several images at once where the sums of all of them fit, else one by one.
+template <typename S>
+void runRoundedImages(GroupProduct<S> product, const Gather &whole, Result to,
+                      int64_t planeSize, int64_t sumFloats) {
+  int64_t channels = product.last - product.first, columns = whole.gridSize();
+  Images images = product.images;
+  if (images.count * columns * channels > sumFloats) {
+    product.images = {};
+    for (int64_t i = 0; i < images.count; ++i, product.source += images.source)
+      runRounded(product, whole, to.at(i * images.target), planeSize, sumFloats);
+    return;
+  }
+  Piece all{{0, 0, 0}, {whole.axis[0].grid, whole.axis[1].grid, whole.axis[2].grid}};
+  Gather gather = all.of(whole);
+  product.gather = &gather;
+  product.images.target = columns;
+  product.planeSize = images.count * columns;
+  product.run();
+  byFormat(to.type, [&]<typename T>(T) {
+    for (int64_t c = 0; c < channels; ++c)
+      for (int64_t i = 0; i < images.count; ++i)
+        narrowPiece<T>(whole, all, product.to + c * product.planeSize + i * columns,
+                       to.at(c * planeSize + i * images.target).template as<T>());
+  });
+}
+
 /// The product into planes of 16 bits at `to`: pieces of the grid whose f32 sums fit into
 /// `sumFloats`, rounded when they are complete. product.to is where the sums are.
 template <typename S>
@@ -197,6 +229,8 @@ void runRounded(GroupProduct<S> product, const Gather &whole, Result to,
                 int64_t planeSize, int64_t sumFloats) {
   const Axis *a = whole.axis;
   int64_t channels = product.last - product.first;
+  if (product.images.count > 1)
+    return runRoundedImages(product, whole, to, planeSize, sumFloats);
   int64_t room = most(1, sumFloats / most(1, channels)), size[3];
   bool fits = whole.gridSize() <= room;
   size[0] = fits ? a[0].grid : 1;

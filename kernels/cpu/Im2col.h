@@ -78,21 +78,32 @@ SLUICE_INLINE Gather inputGradGather(const ConvGeometry &g, const int64_t (&rest
 /// Consecutive columns within one innermost row of the grid.
 struct Run {
   int64_t at, count; ///< position among the columns
+  int64_t image;     ///< elements from the source to that of the columns' image
   int64_t source[3]; ///< coordinate of the first column before the tap's offset
   int64_t target;    ///< index of the first column in the result
 };
 
+/// Images whose columns follow one another: elements from one to the next, in the source
+/// and in the result.
+struct Images {
+  int64_t count = 1, source = 0, target = 0;
+};
+
 /// Cuts columns [first, first + count) into at most `count` runs; returns how many.
-static inline int64_t cutRuns(const Gather &g, int64_t first, int64_t count, Run *runs) {
+static inline int64_t cutRuns(const Gather &g, int64_t first, int64_t count, Run *runs,
+                              const Images &images = {}) {
   const Axis &a0 = g.axis[0], &a1 = g.axis[1], &a2 = g.axis[2];
   int64_t n = 0;
   for (int64_t at = 0; at < count;) {
     int64_t j = first + at, g2 = j % a2.grid, g1 = j / a2.grid % a1.grid,
-            g0 = j / a2.grid / a1.grid;
+            g0 = j / a2.grid / a1.grid, image = 0;
+    if (images.count > 1)
+      image = g0 / a0.grid, g0 %= a0.grid;
     Run &r = runs[n++];
     r.at = at, r.count = least(count - at, a2.grid - g2);
+    r.image = image * images.source;
     r.source[0] = g0 * a0.step, r.source[1] = g1 * a1.step, r.source[2] = g2 * a2.step;
-    r.target = g.targetOf(g0, g1, g2);
+    r.target = image * images.target + g.targetOf(g0, g1, g2);
     at += r.count;
   }
   return n;
@@ -123,7 +134,7 @@ static void gatherRow(const Gather &g, const typename S::Element *plane,
     int64_t high = left <= 0 ? 0 : step == 1 ? left : ceilDiv(left, step);
     high = least(high, r->count);
     low = least(low, high);
-    auto *from = plane + (s0 * g.axis[1].source + s1) * a2.source;
+    auto *from = plane + r->image + (s0 * g.axis[1].source + s1) * a2.source;
     zeroFloats(row, low);
     if (step == 1)
       widen<S>(from + (s2 + low), row + low, high - low);

@@ -40,7 +40,9 @@ Value packWeights(Operation *op, Value w, const ConvGeometry &g, int64_t format,
   ConvPackParams pack{g, format};
   Value packed = builder.buffer("packed", "workspace", convPackedBytes(pack, grad));
   StringRef name = grad ? "conv_pack_w_grad_f32" : "conv_pack_w_f32";
-  builder.launch(op, {"pack", convPackUnits(pack, grad), 1, 0},
+  int64_t units = convPackUnits(pack, grad);
+  // Several panels at once read the weights in longer runs.
+  builder.launch(op, {"pack", units, std::max<int64_t>(1, units / 8), 0},
                  {builder.symbols.builtin(name),
                   {builder.bufferOf(w)},
                   {packed},
@@ -94,7 +96,7 @@ LogicalResult lowerConv(graph::ConvOp op, ProgramBuilder &builder) {
     return success();
   }
   Value packed = packWeights(op, op.getW(), g, weights, /*grad=*/false, builder);
-  ConvParams params{g, convForwardUnitChannels(g, /*wholeImages=*/false), source, result};
+  ConvParams params = planConvForward(g, source, result);
   builder.launch(op, {"conv", convForwardUnits(params), 1, op.flops()},
                  {builder.symbols.builtin("conv_forward_f32"),
                   {builder.bufferOf(op.getX()), packed},
@@ -120,8 +122,7 @@ LogicalResult lowerConvInputGrad(graph::ConvInputGradOp op, ProgramBuilder &buil
     return success();
   }
   Value packed = packWeights(op, op.getW(), g, weights, /*grad=*/true, builder);
-  ConvParams params{g, convInputGradUnitChannels(g, /*wholeImages=*/false), source,
-                    result};
+  ConvParams params = planConvInputGrad(g, source, result);
   builder.launch(op, {"conv_input_grad", convInputGradUnits(params), 1, op.flops()},
                  {builder.symbols.builtin("conv_input_grad_f32"),
                   {builder.bufferOf(op.getDy()), packed},

@@ -58,13 +58,13 @@ TEST(Catalog, AddedParametersMayBeMissing) {
   auto params = packParams(p);
   std::vector<OperandExtent> extents;
   std::string why;
-  for (size_t missing = 0; missing <= 3; ++missing) {
+  for (size_t missing = 0; missing <= 4; ++missing) {
     EXPECT_TRUE(describeBuiltinLaunch("gemm_f32", params.data(), params.size() - missing,
                                       1, extents, why))
         << why;
     EXPECT_EQ(extents[0].bytes, 64);
   }
-  EXPECT_FALSE(describeBuiltinLaunch("gemm_f32", params.data(), params.size() - 4, 1,
+  EXPECT_FALSE(describeBuiltinLaunch("gemm_f32", params.data(), params.size() - 5, 1,
                                      extents, why));
   EXPECT_FALSE(describeBuiltinLaunch("gemm_f32", params.data(), params.size() + 1, 1,
                                      extents, why));

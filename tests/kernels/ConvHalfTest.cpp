@@ -32,13 +32,13 @@ Bytes rounded(const Bytes &sums, int64_t type) {
 }
 
 Bytes runConv(const ConvGeometry &g, bool grad, int64_t channels, int64_t operands,
-              int64_t result, const Data &d) {
+              int64_t result, const Data &d, int64_t images = 0) {
   ConvPackParams pack{g, operands};
   auto packed = runEverywhere({grad ? "conv_pack_w_grad_f32" : "conv_pack_w_f32",
                                packParams(pack),
                                convPackUnits(pack, grad),
                                {d.w, poisoned(convPackedBytes(pack, grad))}})[1];
-  ConvParams p{g, channels, operands, result};
+  ConvParams p{g, channels, operands, result, images};
   int64_t outputs = g.n * (grad ? g.c * volume(g.in) : g.m * volume(g.out));
   return runEverywhere(
       {grad ? "conv_input_grad_f32" : "conv_forward_f32",
@@ -74,8 +74,9 @@ void checkAll(const ConvGeometry &g) {
       Bytes sums = runConv(g, grad, std::max<int64_t>(channels, 1), 0, 0, wide);
       EXPECT_EQ(runConv(g, grad, std::max<int64_t>(channels, 1), type, 0, d), sums);
       for (int64_t unit : {std::max<int64_t>(channels, 1), few})
-        EXPECT_EQ(runConv(g, grad, unit, type, type, d), rounded(sums, type))
-            << unit << " channels a unit";
+        for (int64_t images : {int64_t{0}, g.n})
+          EXPECT_EQ(runConv(g, grad, unit, type, type, d, images), rounded(sums, type))
+              << unit << " channels and " << images << " images a unit";
       EXPECT_EQ(runConv(g, grad, few, 0, type, wide), rounded(sums, type));
     }
     ConvWeightGradParams planned = planConvWeightGrad(g), gathered = planned;
@@ -118,6 +119,12 @@ TEST(ConvHalf, ResultsLargerThanTheSums) {
   checkAll(geometry(1, 30, 20, 1, {{93, 3, 1, 1, 1, 1}, {101, 3, 1, 1, 1, 1}}));
   checkAll(geometry(1, 2, 10, 1, {{40000, 3, 2, 1, 1, 1}}));
   checkAll(geometry(1, 2, 12, 1, {{3, 2}, {100, 3, 1, 1, 1, 1}, {110, 2, 1, 2, 1, 1}}));
+}
+
+/// More sums than fit: images one by one after all.
+TEST(ConvHalf, UnitsOfImages) {
+  checkAll(geometry(7, 5, 15, 1, {{2, 3, 1, 1, 1, 1}, {3, 3, 1, 1, 1, 1}}));
+  checkAll(geometry(3, 2, 300, 1, {{30, 3, 1, 1, 1, 1}, {20, 3, 2, 1, 1, 1}}));
 }
 
 TEST(ConvHalf, EmptyAndTiny) {

@@ -19,6 +19,11 @@ struct Data {
 
 constexpr double kTolerance = 2e-4;
 
+/// Of units: one, some that do not divide all, all.
+std::vector<int64_t> imagesOfUnits(const ConvGeometry &g) {
+  return g.n < 2 ? std::vector<int64_t>{0} : std::vector<int64_t>{0, g.n - 1, g.n};
+}
+
 Bytes untouched(size_t floats) { return poisoned(floats * 4); }
 
 void checkForward(const ConvGeometry &g, const Data &d) {
@@ -34,16 +39,20 @@ void checkForward(const ConvGeometry &g, const Data &d) {
   for (int64_t channels = 1; channels <= g.m; ++channels) {
     if (g.m % channels)
       continue;
-    ConvParams p{g, channels};
-    Bytes before = untouched(d.dy.size());
-    auto y = runEverywhere({"conv_forward_f32",
-                            packParams(p),
-                            convForwardUnits(p),
-                            {toBytes(d.x), packed, before, {}}})[2];
-    expectNear(expected, before, y, kTolerance);
-    if (first.empty())
-      first = y;
-    EXPECT_EQ(y, first) << "units of " << channels << " channels";
+    for (int64_t images : imagesOfUnits(g)) {
+      ConvParams p{g, channels};
+      p.unitImages = images;
+      Bytes before = untouched(d.dy.size());
+      auto y = runEverywhere({"conv_forward_f32",
+                              packParams(p),
+                              convForwardUnits(p),
+                              {toBytes(d.x), packed, before, {}}})[2];
+      expectNear(expected, before, y, kTolerance);
+      if (first.empty())
+        first = y;
+      EXPECT_EQ(y, first) << "units of " << channels << " channels, " << images
+                          << " images";
+    }
   }
 }
 
@@ -55,15 +64,23 @@ void checkInputGrad(const ConvGeometry &g, const Data &d) {
                                packParams(pack),
                                convPackUnits(pack, true),
                                {toBytes(d.w), poisoned(convPackedBytes(pack, true))}})[1];
+  Bytes first;
   for (int64_t channels :
        {std::max<int64_t>(g.c, 1), g.c && g.c % 5 == 0 ? g.c / 5 : 1}) {
-    ConvParams p{g, channels};
-    Bytes before = untouched(d.x.size());
-    auto dx = runEverywhere({"conv_input_grad_f32",
-                             packParams(p),
-                             convInputGradUnits(p),
-                             {toBytes(d.dy), packed, before, {}}})[2];
-    expectNear(expected, before, dx, kTolerance);
+    for (int64_t images : imagesOfUnits(g)) {
+      ConvParams p{g, channels};
+      p.unitImages = images;
+      Bytes before = untouched(d.x.size());
+      auto dx = runEverywhere({"conv_input_grad_f32",
+                               packParams(p),
+                               convInputGradUnits(p),
+                               {toBytes(d.dy), packed, before, {}}})[2];
+      expectNear(expected, before, dx, kTolerance);
+      if (first.empty())
+        first = dx;
+      EXPECT_EQ(dx, first) << "units of " << channels << " channels, " << images
+                           << " images";
+    }
   }
 }
 
@@ -151,6 +168,26 @@ TEST(Conv, StridesDilationsAndUnevenPads) {
 
 TEST(Conv, Groups) {
   checkAll(geometry(2, 6, 9, 3, {{6, 3, 1, 1, 1, 1}, {6, 3, 2, 1, 1, 1}}));
+}
+
+/// Planes much smaller than a tile: images share it.
+TEST(Conv, TinyPlanesOfManyImages) {
+  checkAll(geometry(9, 13, 14, 1, {{1, 3, 1, 1, 1, 1}, {1, 3, 1, 1, 1, 1}}));
+  checkAll(geometry(5, 40, 13, 1, {{2, 3, 1, 1, 1, 1}, {2, 3, 1, 1, 1, 1}}));
+  checkAll(geometry(5, 8, 12, 2, {{5, 3, 2, 1, 1, 1}, {4, 2, 2, 1, 0, 0}}));
+}
+
+TEST(Conv, UnitsOfImagesFillTiles) {
+  auto images = [](int64_t n, int64_t size) {
+    return planConvForward(
+               geometry(n, 8, 8, 1, {{size, 3, 1, 1, 1, 1}, {size, 3, 1, 1, 1, 1}}), 0, 0)
+        .unitImages;
+  };
+  EXPECT_EQ(images(16, 1), 16);
+  EXPECT_EQ(images(64, 1), 32);
+  EXPECT_EQ(images(16, 4), 2);
+  EXPECT_EQ(images(16, 8), 1);
+  EXPECT_EQ(images(1, 2), 1);
 }
 
 TEST(Conv, OneAndThreeDimensions) {

@@ -65,6 +65,9 @@ std::vector<int64_t> strangeParams(std::string_view name, size_t count,
   auto p = unpackParams<GemmParams>(params.data());
   p.accumulate = int64_t(rng() % 2), p.unitCols = int64_t(rng() % 2) * 32;
   p.aType = p.bType = format::kBf16, p.cType = int64_t(rng() % 3);
+  p.cTiles = rng() % 4 == 0;
+  if (p.cTiles)
+    p.batch0 = p.batch1 = 1, p.unitCols = p.cRow = 32;
   return packParams(p);
 }
 
