@@ -56,6 +56,22 @@ Value hidden(Emitter &e, llvm::ArrayRef<int64_t> square, const AttentionForm &fo
   return e.bin("or", later, e.cmp(ahead, double(form.past - form.window), "le"));
 }
 
+/// Softmax of scores [batch, heads, queries, keys] with one more score for each head that
+/// belongs to no key: its share is lost.
+Value softmaxWithSink(Emitter &e, Value s, Value sink) {
+  if (!s || !sink)
+    return {};
+  if (shapeOf(sink) != llvm::ArrayRef<int64_t>({dimOf(s, 1)}))
+    return e.fail("the sink has shape " + shapeText(shapeOf(sink)) +
+                  ", expected one number for each of " + llvm::Twine(dimOf(s, 1)) +
+                  " heads");
+  sink = e.reshape(sink, {1, dimOf(s, 1), 1, 1});
+  Value largest = e.max(e.reduce(s, "max", {3}, true), sink);
+  Value powers = e.un("exp", e.sub(s, largest));
+  Value lost = e.un("exp", e.sub(sink, largest));
+  return e.div(powers, e.add(e.reduce(powers, "sum", {3}, true), lost));
+}
+
 } // namespace
 
 Value attend(Emitter &e, Value q, Value k, Value v, const AttentionForm &form,
@@ -87,7 +103,8 @@ Value attend(Emitter &e, Value q, Value k, Value v, const AttentionForm &form,
   if (!form.capsFirst)
     cap();
   keep(2);
-  s = e.op("softmax", {s}, {e.i64("axis", 3)});
+  s = form.sink ? softmaxWithSink(e, s, form.sink)
+                : e.op("softmax", {s}, {e.i64("axis", 3)});
   keep(3);
   return e.matmul(s, v);
 }

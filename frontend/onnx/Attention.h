@@ -17,7 +17,8 @@ struct AttentionForm {
   int64_t past = 0;    // keys before the first query
   int64_t window = -1; // keys each query sees behind it, itself included; -1: all
   llvm::SmallVector<Value> masks; // added to the scores
-  int stage = 0;                  // of `scores`: product, masked, capped, softmax
+  Value sink;    // [heads]: a score that takes its share of the softmax; null: none
+  int stage = 0; // of `scores`: product, masked, capped, softmax
 };
 
 /// Softmax(q k^T) v of [batch, heads, sequence, size]; key and value heads may be shared.

@@ -236,6 +236,37 @@ void turn(Node &n, Value positions, Value &q, Value &k) {
   k = rotate(n.e, k, cosine, sine, turned, isInterleaved);
 }
 
+/// What later versions of the operator added and is not built.
+LogicalResult checkGroupQuery(Node &n) {
+  constexpr std::pair<int, const char *> inputs[] = {{12, "k_scale"},
+                                                     {13, "v_scale"},
+                                                     {14, "q_norm_weight"},
+                                                     {15, "k_norm_weight"},
+                                                     {16, "query_seqlens"}};
+  for (auto [number, name] : inputs)
+    if (n.has(number))
+      return n.fail(std::string(name) + " is not supported yet");
+  if (n.i("causal", 1) != 1)
+    return n.fail("attention that is not causal is not supported yet");
+  for (const char *name : {"sliding_window_cache", "qk_output"})
+    if (n.i(name, 0))
+      return n.fail(std::string(name) + " is not supported yet");
+  return success();
+}
+
+/// A score of 0 for each head with `smooth_softmax`, or the given ones; null for neither.
+mlir::FailureOr<Value> sinkOf(Node &n, int64_t heads, Type type) {
+  bool smooth = n.i("smooth_softmax", 0) == 1;
+  if (!n.has(11))
+    return smooth ? n.e.splat({heads}, type, 0) : Value();
+  if (smooth)
+    return n.fail("head_sink and smooth_softmax exclude each other");
+  Value sink = n.in(11);
+  if (!sink)
+    return failure();
+  return sink;
+}
+
 /// Without a cache positions count from 0. Sequences shorter than the batch's are padded
 /// behind, where the causal mask hides them.
 LogicalResult importGroupQueryAttention(Node &n) {
@@ -244,8 +275,8 @@ LogicalResult importGroupQueryAttention(Node &n) {
   int64_t heads = n.i("num_heads", 0), own = n.i("kv_num_heads", 0);
   if (!q || heads < 1 || own < 1 || rankOf(q) != 3)
     return n.fail("the operand or its heads do not fit");
-  if (n.i("smooth_softmax", 0) > 0 || n.has(11))
-    return n.fail("smooth_softmax and head_sink are not supported yet");
+  if (failed(checkGroupQuery(n)))
+    return failure();
   if (n.has(1)) {
     k = n.in(1), v = n.in(2);
   } else {
@@ -260,6 +291,10 @@ LogicalResult importGroupQueryAttention(Node &n) {
     return failure();
   int64_t rows = dimOf(q, 2), window = n.i("local_window_size", -1);
   AttentionForm form;
+  mlir::FailureOr<Value> sink = sinkOf(n, heads, elementOf(q));
+  if (failed(sink))
+    return failure();
+  form.sink = *sink;
   Value pastKey = n.has(3) ? n.in(3) : Value();
   if (pastKey && (rankOf(pastKey) != 4 || !n.has(4) || !n.has(5)))
     return n.fail("a cache needs keys, values and lengths");

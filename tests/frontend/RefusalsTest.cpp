@@ -46,6 +46,33 @@ TEST(Refusals, AllUnsupportedOpsInOneReport) { // case I19
   EXPECT_EQ(m.report.ops["Relu"], 1);
 }
 
+TEST(Refusals, NewerFormsOfGroupQueryAttentionByName) {
+  auto problemsWith = [](int input, const std::string &attribute, int64_t value) {
+    ModelBuilder b;
+    b.input("q", {1, 2, 8}).input("k", {1, 2, 4}).input("v", {1, 2, 4});
+    b.input("extra", {4}).output("y");
+    std::vector<std::string> inputs = {"q", "k", "v"};
+    if (input > 0) {
+      inputs.resize(input);
+      inputs.push_back("extra");
+    }
+    auto &node = b.node("GroupQueryAttention", inputs, {"y"});
+    node.set_domain("com.microsoft");
+    set(node, "num_heads", int64_t{4});
+    set(node, "kv_num_heads", int64_t{2});
+    if (!attribute.empty())
+      set(node, attribute, value);
+    return import(b.save()).problems;
+  };
+  EXPECT_TRUE(contains(problemsWith(0, "causal", 0), "not causal"));
+  EXPECT_TRUE(contains(problemsWith(0, "qk_output", 1), "qk_output"));
+  EXPECT_TRUE(
+      contains(problemsWith(0, "sliding_window_cache", 1), "sliding_window_cache"));
+  EXPECT_TRUE(contains(problemsWith(14, "", 0), "q_norm_weight"));
+  EXPECT_TRUE(contains(problemsWith(16, "", 0), "query_seqlens"));
+  EXPECT_TRUE(contains(problemsWith(11, "smooth_softmax", 1), "exclude each other"));
+}
+
 TEST(Refusals, NewerVersionsNameTheLimit) { // case I18
   for (int ir : {10, 13, 14}) {
     ModelBuilder b(17, ir);

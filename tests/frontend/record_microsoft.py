@@ -30,8 +30,8 @@ def caches(length, half):
     return numpy.cos(angles).astype(numpy.float32), numpy.sin(angles).astype(numpy.float32)
 
 
-def case(name, op, inputs, outputs=1, constants=(), domain="com.microsoft", **attributes):
-    """`inputs`: arrays or None; those in `constants` become initializers."""
+def case(name, op, inputs, outputs=1, constants=(), domain="com.microsoft", expected=None, **attributes):
+    """`inputs`: arrays or None; those in `constants` become initializers. `expected`: what the first result must be near."""
     names = ["" if value is None else f"x{i}" for i, value in enumerate(inputs)]
     results = [f"y{i}" if (outputs >> i) & 1 else "" for i in range(outputs.bit_length())]
     node = helper.make_node(op, names, results, domain=domain, **attributes)
@@ -47,6 +47,8 @@ def case(name, op, inputs, outputs=1, constants=(), domain="com.microsoft", **at
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     feeds = {n: v for i, n, v in given if i not in constants}
     values = session.run(wanted, feeds)
+    if expected is not None:
+        numpy.testing.assert_allclose(values[0], expected, rtol=1e-4, atol=1e-5)
     del model.graph.output[:]
     for result, value in zip(wanted, values):
         model.graph.output.append(helper.make_tensor_value_info(result, TYPES[value.dtype], value.shape))
@@ -162,6 +164,42 @@ def cached_attention():
                outputs=0b111, **heads)
 
 
+def sinks():
+    """A score without a key, of 0 or of each head's own."""
+    def step(rows, past, ends, total):
+        batch = len(ends)
+        return [real(batch, rows, 64), real(batch, rows, 32), real(batch, rows, 32), real(batch, 2, past, 16), real(batch, 2, past, 16),
+                numpy.array(ends, numpy.int32), numpy.array(total, numpy.int32)]
+
+    def prompt():
+        return [real(2, 4, 64), real(2, 4, 32), real(2, 4, 32), None, None, numpy.array([3, 3], numpy.int32), numpy.array(4, numpy.int32)]
+
+    heads = {"num_heads": 4, "kv_num_heads": 2, "outputs": 0b111}
+    nothing = [None] * 4
+    yield checked("ms_group_query_smooth", prompt(), numpy.zeros(4), smooth_softmax=1, **heads)
+    sink = numpy.array([-2, 0.5, 3, 40], numpy.float32)
+    yield checked("ms_group_query_sink", prompt() + nothing + [sink], sink, **heads)
+    yield checked("ms_group_query_sink_scale", prompt() + nothing + [sink], sink, scale=2.5, **heads)
+    yield case("ms_group_query_smooth_past", "GroupQueryAttention", step(1, 5, [5, 2], 6), smooth_softmax=1, **heads)
+    yield case("ms_group_query_sink_window", "GroupQueryAttention", step(2, 5, [6], 7) + nothing + [real(4)],
+               local_window_size=3, softcap=0.6, **heads)
+    bias = real(1, 4, 1, 6)
+    yield case("ms_group_query_sink_bias", "GroupQueryAttention", step(1, 5, [5, 5], 6) + [None, None, None, bias, real(4)], **heads)
+
+
+def checked(name, inputs, sink, scale=None, **attributes):
+    """ONNX Runtime's values, after comparing them with the formula in double precision."""
+    q, k, v = (x.astype(numpy.float64).reshape(2, 4, -1, 16).transpose(0, 2, 1, 3) for x in inputs[:3])
+    k, v = numpy.repeat(k, 2, 1), numpy.repeat(v, 2, 1)
+    scores = q @ k.transpose(0, 1, 3, 2) * (scale or 0.25)
+    powers = numpy.tril(numpy.exp(scores))
+    shares = powers / (powers.sum(-1, keepdims=True) + numpy.exp(sink.astype(numpy.float64))[None, :, None, None])
+    expected = (shares @ v).transpose(0, 2, 1, 3).reshape(2, 4, 64)
+    if scale:
+        attributes["scale"] = scale
+    return case(name, "GroupQueryAttention", inputs, expected=expected, **attributes)
+
+
 def regions():
     """Forms outside com.microsoft that libonnx-testdata lacks."""
     boxes = numpy.array([[0, 0, 0, 7, 5], [1, 2, 1, 9, 8], [0, 3, 3, 3, 3], [1, -1, 0, 4, 12]], numpy.float32)
@@ -225,7 +263,7 @@ def sequences():
 
 def main():
     with VectorFile(sys.argv[1]) as file:
-        for group in (activations, norms, products, attention, regions, biased, sequences):
+        for group in (activations, norms, products, attention, regions, biased, sequences, sinks):
             for text in group():
                 file.write(text)
     print(file.summary(f"onnxruntime {onnxruntime.__version__}"))
