@@ -82,12 +82,17 @@ void reportTime(ModuleOp module, CompileReport &report) {
     accumulate = attr.getInt();
   if (auto attr = module->getAttrOfType<IntegerAttr>("graph.as_ranks"))
     ranks = attr.getInt();
+  bool steps =
+      llvm::any_of(module.getOps<plan::ProgramOp>(),
+                   [](plan::ProgramOp program) { return program.getEntry() == "step"; });
   for (auto program : module.getOps<plan::ProgramOp>()) {
     StringRef entry = program.getEntry();
-    int64_t runs = entry == "step" || entry == "update" ? 1
-                   : entry == "micro"                   ? accumulate
-                   : entry == "close_rank"              ? ranks - 1
-                                                        : 0;
+    // Beside @step, @update is for ranks that have nothing to step on.
+    int64_t runs = entry == "step"         ? 1
+                   : entry == "update"     ? !steps
+                   : entry == "micro"      ? accumulate
+                   : entry == "close_rank" ? ranks - 1
+                                           : 0;
     report.stepUs += runs * program.getPredictedUs().convertToDouble();
     report.launches += runs * static_cast<int64_t>(launchesOf(program).size());
   }

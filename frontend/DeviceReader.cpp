@@ -48,7 +48,9 @@ std::vector<RateField> fieldsOf(DeviceRates &r) {
                           {"launch", "us", &r.launchUs},
                           {"launch", "sync_us", &r.syncUs},
                           {"link", "rate", &r.linkBytesPerSecond},
-                          {"link", "latency_us", &r.linkLatencyUs}})
+                          {"link", "latency_us", &r.linkLatencyUs},
+                          {"ranks", "rate", &r.rankBytesPerSecond},
+                          {"ranks", "latency_us", &r.rankLatencyUs}})
     fields.push_back(field);
   return fields;
 }
@@ -126,8 +128,8 @@ private:
 
   void fill(const YAML::Node &root) {
     checkKeys(root, {"name", "target", "arch", "memory", "context", "product", "conv",
-                     "conv_weight_grad", "flops", "bytes", "launch", "link", "bandwidth",
-                     "scaling", "tile", "processors"});
+                     "conv_weight_grad", "flops", "bytes", "launch", "link", "ranks",
+                     "bandwidth", "scaling", "tile", "processors"});
     for (auto [key, into] : {std::pair{"name", &profile.name},
                              {"target", &profile.target},
                              {"arch", &profile.arch}})
@@ -155,8 +157,8 @@ private:
 
   void readRates(const YAML::Node &root) {
     std::vector<RateField> fields = fieldsOf(profile.rates);
-    for (const char *section :
-         {"product", "conv", "conv_weight_grad", "flops", "bytes", "launch", "link"}) {
+    for (const char *section : {"product", "conv", "conv_weight_grad", "flops", "bytes",
+                                "launch", "link", "ranks"}) {
       YAML::Node map = root[section];
       if (!map)
         continue;

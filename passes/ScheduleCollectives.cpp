@@ -10,10 +10,12 @@
 #include "passes/LaunchCosts.h"
 #include "passes/LiveRanges.h"
 #include "passes/Passes.h"
+#include "passes/StateSymbols.h"
 #include "passes/lowering/ProgramBuilder.h"
 #include "passes/planning/CollectiveSchedule.h"
 
 #include "llvm/ADT/StringMap.h"
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
@@ -59,8 +61,12 @@ public:
     if (!schedule.error.empty())
       return program.emitError("the collectives cannot be scheduled: ") << schedule.error;
     apply(schedule);
+    describe(schedule);
     return success();
   }
+
+  /// For the report.
+  std::string text;
 
   /// Names of the collectives of each message.
   std::vector<std::vector<std::string>> messages;
@@ -202,6 +208,19 @@ private:
     program.setPredictedUs(APFloat(schedule.timeUs));
   }
 
+  void describe(const CollectiveSchedule &schedule) {
+    double sent = 0;
+    for (const CollectiveSchedule::Message &message : schedule.messages)
+      sent += message.endUs - message.beginUs;
+    text =
+        llvm::formatv("{0} bytes of sums over ranks in {1} messages an update, {2:F0} us "
+                      "on the link; of the {3:F0} us of '{4}' {5:F0} us wait for them "
+                      "(predicted)",
+                      totalBytes(), schedule.messages.size(), sent, schedule.timeUs,
+                      program.getEntry(), schedule.waitedUs)
+            .str();
+  }
+
   void create(const CollectiveSchedule::Message &message, OpBuilder &builder) {
     SmallVector<Value> ins, outs;
     SmallVector<StringRef> names;
@@ -271,8 +290,10 @@ struct ScheduleCollectives : impl::ScheduleCollectivesBase<ScheduleCollectives> 
       ProgramScheduler scheduler(program, rates(module));
       if (failed(scheduler.run(messages, !module->hasAttr(hasBudgetAttr))))
         return signalPassFailure();
-      if (messages.empty())
+      if (messages.empty()) {
         messages = std::move(scheduler.messages);
+        report(module, "comm: " + scheduler.text);
+      }
     }
     if (auto kernel = module.lookupSymbol<plan::KernelOp>(collectiveKernel))
       kernel.erase();

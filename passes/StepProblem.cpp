@@ -69,15 +69,15 @@ llvm::SmallPtrSet<Operation *, 32> lossParts(func::FuncOp entry) {
   return parts;
 }
 
-/// True if few operations read what `op` leads to, all of them regions, and the last
-/// write state: an optimizer's update, or a statistic.
+/// True if few operations read what `op` leads to, all of them regions or sums over ranks,
+/// and the last write state: an optimizer's update, or a statistic.
 bool leadsToStateOnly(Operation *op) {
   constexpr size_t few = 12;
   llvm::SmallPtrSet<Operation *, 16> reached;
   SmallVector<Operation *> open{op};
   while (!open.empty() && reached.size() <= few) {
     Operation *next = open.pop_back_val();
-    if (!isa<graph::RegionOp, graph::WriteOp>(next) && !isView(next))
+    if (!isa<graph::RegionOp, graph::WriteOp, graph::Collective>(next) && !isView(next))
       return false;
     for (Operation *user : next->getUsers())
       if (reached.insert(user).second)

@@ -130,7 +130,7 @@ sluice_status sluice_session_step_tensors(sluice_session *session,
     const char *program = self.plan().accumulate() > 1 ? "micro" : "step";
     Status status = makeBatch(self, program, inputs, count, batch);
     if (status.ok()) {
-      batch->firstSample = self.samples();
+      batch->firstSample = self.nextSample();
       status = self.step(*batch, result);
     }
     fill(out, result);

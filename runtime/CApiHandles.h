@@ -16,6 +16,10 @@ struct sluice_session {
   std::string error;
 };
 
+struct sluice_comm {
+  std::unique_ptr<sluice::Communicator> end;
+};
+
 namespace sluice {
 
 /// Remembers the reason for sluice_last_error() of this thread and gives the code.

@@ -30,6 +30,7 @@ static Status readOptions(const sluice_session_options &given, SessionOptions &o
   options.hostState = {given.host_state_memory, given.host_state_bytes};
   options.hostStep = {given.host_step_memory, given.host_step_bytes};
   options.variant = given.variant;
+  options.communicator = given.comm ? given.comm->end.get() : nullptr;
   options.allocator = {given.allocate, given.release, given.allocator_user};
   options.inputs.rejectNonFinite = !given.accept_non_finite;
   if (given.log)
@@ -105,7 +106,7 @@ sluice_status sluice_session_step(sluice_session *session, const void *const *in
     StepResult result;
     Batch *batch = nullptr;
     Status status = makeBatch(self, self.plan().accumulate() > 1 ? "micro" : "step",
-                              inputs, count, samples, self.samples(), batch);
+                              inputs, count, samples, self.nextSample(), batch);
     if (status.ok())
       status = self.step(*batch, result);
     fill(out, result);

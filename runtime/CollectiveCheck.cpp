@@ -86,6 +86,11 @@ Status checkRanks(const fbs::Plan &plan) {
   if (plan.ranks() > 1 && plan.as_ranks() > 1)
     return broken("a rank of " + std::to_string(plan.ranks()) + " does not sum as by " +
                   std::to_string(plan.as_ranks()));
+  constexpr int64_t mostMicroBatches = 1 << 20; // whose losses ranks tell each other
+  if (plan.ranks() > 1 && plan.accumulate() > mostMicroBatches)
+    return broken("accumulate is " + std::to_string(plan.accumulate()) +
+                  " with several ranks, expected at most " +
+                  std::to_string(mostMicroBatches));
   // A rank's window may end with either, so they say the same to the others.
   const fbs::Program *first = nullptr;
   for (uint32_t i = 0; i < sizeOf(plan.programs()); ++i) {

@@ -285,7 +285,7 @@ Status Session::setRate(std::string_view name, double rate) {
 
 void Session::resumeAt(int64_t updates, int64_t samples, uint64_t seed) {
   updatesDone = updates;
-  samplesDone = samples;
+  samplesDone = windowFirst = samples;
   seedValue = seed;
   pending = 0;
   windowLossSum = windowLossCount = 0;

@@ -116,6 +116,9 @@ public:
   int64_t skippedUpdates() const;
   /// Samples of training consumed: where the data goes on.
   int64_t samples() const { return samplesDone; }
+  /// Where the data of this rank goes on: its part of the next window begins behind those
+  /// of the ranks before it, when batches are full.
+  int64_t nextSample() const;
   /// Of the batch that ran last.
   uint32_t lastBucket() const { return bucketOfLast; }
   /// The batch size of a bucket of shapes.
@@ -309,6 +312,7 @@ private:
   Controls controls;
   uint64_t seedValue = 0;
   int64_t updatesDone = 0, samplesDone = 0, pending = 0;
+  int64_t windowFirst = 0; // sample that all ranks' window begins with
   double windowLossSum = 0, windowLossCount = 0;
   const LoadedProgram *lastProgram = nullptr;
   int64_t lastValid = 0;

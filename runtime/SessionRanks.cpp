@@ -86,6 +86,12 @@ Status Session::agreeOnState() {
   return agree(*options.communicator, bytesOf(hash), "state (weights or checkpoint)");
 }
 
+int64_t Session::nextSample() const {
+  if (pending > 0 || !sharesUpdates())
+    return samplesDone;
+  return windowFirst + rank() * planPtr->accumulate() * planPtr->batch();
+}
+
 void Session::noteLoss(const StepResult &result) {
   if (!sharesUpdates())
     return;
@@ -121,6 +127,7 @@ Status Session::closeWindow(int64_t microBatches) {
       windowLossCount += record.count;
     }
   }
+  windowFirst = samplesDone;
   return Status::success();
 }
 

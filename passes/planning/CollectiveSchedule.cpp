@@ -44,9 +44,11 @@ public:
         launch(static_cast<int32_t>(next));
     }
     send();
+    double end = now;
     for (const CollectiveSchedule::Message &message : result.messages)
-      now = std::max(now, message.endUs);
-    result.timeUs = now;
+      end = std::max(end, message.endUs);
+    result.waitedUs += end - now;
+    result.timeUs = end;
     return std::move(result);
   }
 

@@ -15,14 +15,39 @@ class Tensor(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("rank", ctypes.c_size_t), ("shape", ctypes.POINTER(ctypes.c_int64))]
 
 
+class Options(ctypes.Structure):
+    _fields_ = [("threads", ctypes.c_int), ("level", ctypes.c_int), ("weights", ctypes.c_char_p), ("state_memory", ctypes.c_void_p),
+                ("state_bytes", ctypes.c_uint64), ("step_memory", ctypes.c_void_p), ("step_bytes", ctypes.c_uint64),
+                ("allocate", ctypes.c_void_p), ("release", ctypes.c_void_p), ("allocator_user", ctypes.c_void_p),
+                ("log", ctypes.c_void_p), ("log_user", ctypes.c_void_p), ("accept_non_finite", ctypes.c_bool),
+                ("host_state_memory", ctypes.c_void_p), ("host_state_bytes", ctypes.c_uint64),
+                ("host_step_memory", ctypes.c_void_p), ("host_step_bytes", ctypes.c_uint64), ("variant", ctypes.c_uint32),
+                ("comm", ctypes.c_void_p)]
+
+
+def local_comms(ranks, timeout=0.0):
+    """One handle per rank, for `Session`."""
+    lib = ctypes.CDLL(os.environ["SLUICE_LIB"])
+    lib.sluice_last_error.restype = ctypes.c_char_p
+    comms = (ctypes.c_void_p * max(ranks, 1))()
+    if lib.sluice_comm_local(ctypes.c_int(ranks), ctypes.c_double(timeout), comms):
+        raise RuntimeError(lib.sluice_last_error().decode())
+    return [ctypes.c_void_p(comm) for comm in comms]
+
+
+def destroy_comm(comm):
+    ctypes.CDLL(os.environ["SLUICE_LIB"]).sluice_comm_destroy(comm)
+
+
 class Session:
-    def __init__(self, plan_path):
+    def __init__(self, plan_path, comm=None):
         self.lib = ctypes.CDLL(os.environ["SLUICE_LIB"])
         self.lib.sluice_last_error.restype = ctypes.c_char_p
         self.lib.sluice_session_error.restype = ctypes.c_char_p
         self.plan, self.session = ctypes.c_void_p(), ctypes.c_void_p()
         self._plain(self.lib.sluice_plan_open(str(plan_path).encode(), ctypes.byref(self.plan)))
-        self._plain(self.lib.sluice_session_create(self.plan, None, ctypes.byref(self.session)))
+        options = Options(comm=comm)
+        self._plain(self.lib.sluice_session_create(self.plan, ctypes.byref(options), ctypes.byref(self.session)))
 
     def close(self):
         self.lib.sluice_session_destroy(self.session)
@@ -35,6 +60,9 @@ class Session:
     def _check(self, status):
         if status:
             raise RuntimeError(self.lib.sluice_session_error(self.session).decode())
+
+    def agree(self):
+        self._check(self.lib.sluice_session_agree(self.session))
 
     def step(self, *arrays):
         """One micro-batch; arrays in the order of the program's inputs."""

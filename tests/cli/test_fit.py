@@ -72,8 +72,8 @@ class Answers(FitTest):
         self.assertIn("expected bytes or a size such as 8GiB", errors)
         _, errors = self.fit(DECODER, "--device", "a100", code=1)
         self.assertIn("expected one of cpu, a100-40", errors)
-        _, errors = self.fit(DECODER, "--ranks", 2, code=2)
-        self.assertIn("not yet supported", errors)
+        _, errors = self.fit(DECODER, "--ranks", -2, code=2)
+        self.assertIn("expected 1 to 4096", errors)
 
     def test_picture(self):
         path = self.dir / "curve.svg"

@@ -1,13 +1,18 @@
 """Several ranks as threads: the bits of one rank that plays them all, and clear ends when one of them fails."""
+import json
 import pathlib
+import shutil
+import subprocess
 import sys
+import threading
 import unittest
 
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import capi  # noqa: E402
 from budgets import BudgetTest  # noqa: E402
-from harness import ROOT, newest_checkpoint, read_safetensors  # noqa: E402
+from harness import ROOT, SLUICE, newest_checkpoint, read_safetensors  # noqa: E402
 
 MODELS = ROOT / "tests" / "models"
 CNN = MODELS / "small-cnn.onnx"
@@ -85,6 +90,107 @@ class SameBits(RanksTest):
         one, _ = self.compile(CNN, LOSS + ADAM, "one")
         self.run_sluice("eval", one, *data, "--checkpoint", folder)
         self.run_sluice("eval", plan, *data, "--checkpoint", folder)
+
+
+class Prediction(RanksTest):
+    def test_slower_links_give_slower_steps(self):
+        profile = (ROOT / "frontend" / "devices" / "cpu.yaml").read_text()
+        times = []
+        for rate in ("8e9", "1e8", "1e6"):
+            path = self.dir / f"device-{rate}.yaml"
+            path.write_text(profile.replace("ranks: {rate: 8e9", f"ranks: {{rate: {rate}"))
+            (self.dir / "spec.yaml").write_text(LOSS + ADAM)
+            fit, _ = self.run_sluice("fit", CNN, "--spec", self.dir / "spec.yaml", "--ranks", 2, "--device", path, "--no-search")
+            plan, report = self.compile(CNN, LOSS + ADAM, f"link-{rate}", "--ranks", 2, "--device", path)
+            self.assertEqual(fit["ranks"], 2)
+            self.assertAlmostEqual(fit["curve"][-1]["step_us"], report["step_us"], delta=1e-6 * report["step_us"])
+            self.assertTrue(any(note.startswith("comm: ") for note in report["notes"]), report["notes"])
+            times.append(report["step_us"])
+        self.assertLess(times[0], times[1])
+        self.assertLess(times[1], times[2])
+        # At 1 MB/s nothing but the link counts: the gradients' bytes, there and back in one round.
+        self.assertGreater(times[2], 2 * 69832 / 1e6 * 1e6 * 0.4)
+
+
+class CApi(RanksTest):
+    """A service with threads of its own."""
+
+    def saved(self, session, name):
+        session.save(self.dir / f"saved-{name}")
+        return self.state(self.dir / f"saved-{name}")
+
+    def test_threads_share_updates(self):
+        random = np.random.default_rng(5)
+        batches = [(random.random((8, 1, 28, 28), np.float32), random.integers(0, 10, 8)) for _ in range(12)]
+        many, _ = self.compile(FASHION, LOSS + ADAM + "shapes: {batch: 8}\naccumulate: 2\nparallel: {data: 2}\n", "many")
+        alone, _ = self.compile(FASHION, LOSS + ADAM + "shapes: {batch: 8}\naccumulate: {count: 4, as_ranks: 2}\n", "alone")
+        expected = capi.Session(alone)
+        for batch in batches:
+            last = expected.step(*batch)
+        comms, found, errors = capi.local_comms(2), {}, []
+
+        def work(rank):
+            try:
+                session = capi.Session(many, comms[rank])
+                session.agree()
+                for window in range(3):
+                    for k in range(2):
+                        result = session.step(*batches[4 * window + 2 * rank + k])
+                found[rank] = (result.window_loss_sum, result.grad_norm, self.saved(session, rank))
+                session.close()
+            except Exception as error:  # shown by the test's thread
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(rank,)) for rank in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(errors, [])
+        for comm in comms:
+            capi.destroy_comm(comm)
+        for rank in (0, 1):
+            self.assertEqual(found[rank][0], last.window_loss_sum)
+            self.assertEqual(found[rank][1], last.grad_norm)
+            self.assertEqual(found[rank][2], self.saved(expected, "alone"))
+
+    def test_wrong_groups(self):
+        plan, _ = self.compile(CNN, LOSS + ADAM + "parallel: {data: 2}\n", "two")
+        with self.assertRaisesRegex(RuntimeError, "for 2 ranks, the communicator has 1"):
+            capi.Session(plan, capi.local_comms(1)[0])
+        with self.assertRaisesRegex(RuntimeError, "timeout"):
+            capi.local_comms(2, -1.0)
+        with self.assertRaisesRegex(RuntimeError, "rank"):
+            capi.local_comms(0)
+        session = capi.Session(plan)
+        with self.assertRaisesRegex(RuntimeError, "has no communicator"):
+            session.step(np.zeros((8, 1, 28, 28), np.float32), np.zeros(8, np.int64))
+        session.close()
+
+
+@unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
+class Mpi(RanksTest):
+    def mpirun(self, ranks, *arguments, code=0):
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(ranks), SLUICE, *map(str, arguments), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        if "MPI is not available" in done.stderr:
+            self.skipTest("built without MPI")
+        self.assertEqual(done.returncode, code, done.stderr[-4000:])
+        return done
+
+    def test_processes_give_the_bits_of_threads(self):
+        data = self.images()
+        plan, _ = self.compile(CNN, LOSS + ADAM + "accumulate: 2\nparallel: {data: 2}\n", "mpi")
+        expected, state = self.run_epochs(plan, data, "threads")
+        folder = self.dir / "processes"
+        done = self.mpirun(2, "train", plan, *data, "--epochs", 2, "--losses", "--checkpoint", folder, "--comm", "mpi")
+        self.assertEqual(json.loads(done.stdout)["losses"], expected["losses"])
+        self.assertEqual(self.state(folder), state)
+
+    def test_too_many_ranks(self):
+        plan, _ = self.compile(CNN, LOSS + ADAM + "parallel: {data: 2}\n", "mpi")
+        done = self.mpirun(3, "train", plan, *self.images(), "--steps", 1, "--comm", "mpi", code=2)
+        self.assertIn("the plan is for 2 ranks, the communicator has 3", done.stderr)
 
 
 class Refusals(RanksTest):

@@ -323,6 +323,8 @@ struct Rule {
 const Rule rules[] = {
     {"NoRanks", [](auto &p) { p.plan.ranks = 0; }, "ranks is 0"},
     {"TooManyRanks", [](auto &p) { p.plan.ranks = 1 << 20; }, "expected 1 to 4096"},
+    {"MicroBatches", [](auto &p) { p.plan.accumulate = int64_t(1) << 30; },
+     "with several ranks, expected at most"},
     {"RanksInsideRanks",
      [](auto &p) {
        p.plan.as_ranks = 2;

@@ -15,7 +15,7 @@ namespace {
 struct FitArguments {
   std::string model, spec, memory, svg, sequence, device = "cpu";
   std::vector<std::string> sets, shapes;
-  int threads = 0, ranks = 1;
+  int threads = 0, ranks = 0;
   int64_t points = 12;
   bool noSearch = false;
 };
@@ -69,9 +69,18 @@ private:
       parseShapes(arguments.shapes, bucket.shapes, bucket.dimensions);
     if (std::optional<std::string> wrong = readBudget(spec))
       problem = wrong;
-    if (arguments.ranks != 1)
-      problem = "--ranks " + std::to_string(arguments.ranks) +
-                " is not yet supported; plans have 1 rank";
+    if (arguments.ranks > 0)
+      spec.ranks = arguments.ranks;
+    if (arguments.ranks < 0 || spec.ranks > 4096)
+      problem = "--ranks " + std::to_string(arguments.ranks) + ": expected 1 to 4096";
+    if (spec.ranks > 1 && spec.asRanks > 1)
+      problem = "several ranks: leave 'accumulate.as_ranks' out, which is what one rank "
+                "does in place of many";
+    if (spec.ranks > 1 &&
+        (spec.buckets.size() > 1 || !spec.ladder.empty() || spec.offload != "none"))
+      problem = "several ranks: several shapes, 'memory.ladder' and 'memory.offload' are "
+                "not yet supported";
+    answer.ranks = spec.ranks;
     if (problem) {
       code = console.fail(Status::usage(*problem));
       return std::nullopt;
@@ -115,6 +124,7 @@ private:
   void search(FitModel &model) {
     answer.sequenceName = model.sequenceName(arguments.sequence);
     auto budget = static_cast<int64_t>(double(*answer.budget) * answer.leastShare());
+    model.askWithin(budget);
     for (size_t shape = 0; shape < answer.curves.size(); ++shape) {
       const MemoryCurve &curve = answer.curves[shape];
       FitSizes &sizes = answer.sizes.emplace_back();
@@ -162,6 +172,15 @@ private:
     if (device.target != "cpu")
       add("planned with the kernels of 'cpu': workspaces of " + device.name +
           "'s kernels may differ, and its times are not measured yet");
+    if (answer.ranks > 1) {
+      char text[200];
+      std::snprintf(text, sizeof text,
+                    "%lld ranks: bytes are those of one; predicted steps send sums over "
+                    "a link of %.3g GB/s and %g us ('ranks' of the device)",
+                    static_cast<long long>(answer.ranks),
+                    device.rates.rankBytesPerSecond / 1e9, device.rates.rankLatencyUs);
+      add(text);
+    }
     if (answer.hasLadder())
       add(answer.budget
               ? "the rungs of 'memory.ladder' are shares of the budget, and the largest "
@@ -202,7 +221,9 @@ Command addFit(CLI::App &parent, Console &console) {
                   "the dimension whose longest size is wanted; default: the only "
                   "symbolic one besides the batch");
   app->add_option("--threads", arguments->threads, "workers");
-  app->add_option("--ranks", arguments->ranks, "1");
+  app->add_option("--ranks", arguments->ranks,
+                  "ranks that share an update (parallel.data): bytes are those of one, "
+                  "times those of a step with its sums over the profile's 'ranks' link");
   app->add_option("--points", arguments->points,
                   "plans between the smallest and the fastest");
   app->add_flag("--no-search", arguments->noSearch,

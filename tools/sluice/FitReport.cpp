@@ -233,6 +233,7 @@ void fillFitJson(const FitAnswer &answer, Json &out) {
   out["fits"] = fits ? Json(*fits) : Json();
   out["smallest_budget_bytes"] = answer.smallestBudget();
   out["budget_bytes"] = answer.budget ? Json(*answer.budget) : Json();
+  out["ranks"] = answer.ranks;
   addSizes(answer, largest, out);
   out["sequence_dimension"] =
       answer.sequenceName.empty() ? Json() : Json(answer.sequenceName);

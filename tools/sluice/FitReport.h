@@ -18,6 +18,7 @@ struct FitAnswer {
   std::vector<MemoryCurve> curves; // by shape
   std::vector<FitSizes> sizes;     // by shape, where they are sought
   std::vector<double> ladder;
+  int64_t ranks = 1;
   /// Of the plan that compile makes for all shapes and rungs; empty where there is one.
   std::vector<VariantReport> variants;
   std::string sequenceName;

@@ -4,9 +4,9 @@
 #include "tools/sluice/AllocationCount.h"
 #include "tools/sluice/EvalMetrics.h"
 #include "tools/sluice/HyperOptions.h"
-#include "tools/sluice/LocalRanks.h"
 #include "tools/sluice/Progress.h"
 #include "tools/sluice/RunOptions.h"
+#include "tools/sluice/TrainRanks.h"
 
 #include <fstream>
 
@@ -45,10 +45,10 @@ Status parseEarlyStop(const std::string &text, TrainOptions &options) {
 Status checkArguments(const TrainArguments &arguments) {
   if (arguments.steps <= 0 && arguments.epochs <= 0)
     return Status::usage("say how long to train: --steps N or --epochs N");
-  if (arguments.communicator != "local")
+  if (arguments.communicator != "local" && arguments.communicator != "mpi")
     return Status::usage("--comm " + arguments.communicator +
-                         " is not yet supported, only local: ranks are threads of this "
-                         "process");
+                         " is not yet supported, only local (threads of this process) "
+                         "and mpi (processes of an MPI job)");
   if (arguments.resume && arguments.run.checkpoint.empty())
     return Status::usage("--resume needs --checkpoint DIR");
   if (arguments.evalData.empty()) {
@@ -196,17 +196,20 @@ Status runOther(const TrainArguments &arguments, const Console &console,
   return summary ? Status::success() : summary.status();
 }
 
-Result<std::unique_ptr<LocalRanks>> startRanks(const TrainArguments &arguments,
+Result<std::unique_ptr<TrainRanks>> startRanks(const TrainArguments &arguments,
                                                const Console &console) {
   auto plan = PlanReader::readFile(arguments.run.plan);
   if (!plan)
     return plan.status();
   int threads = arguments.run.threads > 0 ? arguments.run.threads : (*plan)->threads();
-  countAllocationsOf(static_cast<int>((*plan)->ranks()));
-  return LocalRanks::start(**plan, threads, [&](Communicator &comm) {
-    return runOther(arguments, console, comm);
-  });
+  if (arguments.communicator == "local")
+    countAllocationsOf(static_cast<int>((*plan)->ranks()));
+  return TrainRanks::start(
+      **plan, arguments.communicator, threads,
+      [&](Communicator &comm) { return runOther(arguments, console, comm); });
 }
+
+int runLeader(const TrainArguments &arguments, TrainRanks &ranks, Console &console);
 
 int runTrain(const TrainArguments &arguments, Console &console) {
   if (Status status = checkArguments(arguments); !status.ok())
@@ -214,11 +217,22 @@ int runTrain(const TrainArguments &arguments, Console &console) {
   auto ranks = startRanks(arguments, console);
   if (!ranks)
     return console.fail(ranks.status());
+  if ((*ranks)->leads())
+    return runLeader(arguments, **ranks, console);
+  Status status = runOther(arguments, console, *(*ranks)->communicator());
+  if (!status.ok())
+    return console.fail((*ranks)->failed(status));
+  status = (*ranks)->finish();
+  return status.ok() ? 0 : console.fail(status);
+}
+
+/// Rank 0, or the only one: it logs, evaluates and writes.
+int runLeader(const TrainArguments &arguments, TrainRanks &ranks, Console &console) {
   auto session =
       openSession(arguments.run, console, arguments.trace.empty() ? 0 : 1 << 16,
-                  arguments.measure, (*ranks)->communicator());
+                  arguments.measure, ranks.communicator());
   if (!session)
-    return console.fail(session.status());
+    return console.fail(ranks.failed(session.status()));
   auto source = openTraining(arguments, **session);
   if (!source)
     return console.fail(source.status());
@@ -271,7 +285,7 @@ int runTrain(const TrainArguments &arguments, Console &console) {
   uint64_t allocationsBefore = allocationsInSteps();
   auto summary = train(**session, **source, evalSource.get(), options);
   progress.finish();
-  Status others = summary ? (*ranks)->finish() : summary.status();
+  Status others = summary ? ranks.finish() : summary.status();
   if (!others.ok())
     return console.fail(others);
   console.result["ranks"] = (*session)->ranks();
@@ -300,6 +314,8 @@ Command addTrain(CLI::App &parent, Console &console) {
                   "evaluate every N updates; always at the end");
   app->add_option("--checkpoint-every", arguments->checkpointEvery,
                   "write a checkpoint every N updates");
+                "several ranks: each writes a part of every checkpoint, and rank 0 the "
+                "list of them last");
   app->add_option("--early-stop", arguments->earlyStop,
                   "METRIC[,patience=3]: end after so many evaluations without a better "
                   "one");
@@ -313,8 +329,10 @@ Command addTrain(CLI::App &parent, Console &console) {
   app->add_option(
       "--log", arguments->log,
       "write a line per update as CSV: samples, loss, rate, norm, loss scale");
-  app->add_option("--comm", arguments->communicator,
-                  "local: the plan's ranks are threads of this process");
+  app->add_option(
+      "--comm", arguments->communicator,
+      "local: the plan's ranks are threads of this process; mpi: this process "
+      "is one of them, started by mpirun or srun");
   app->add_flag("--losses", arguments->losses, "with --json: every loss");
   app->add_flag("--measure", arguments->measure,
                 "fill the step reservation with a pattern and report the bytes touched");

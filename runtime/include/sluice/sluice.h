@@ -99,6 +99,8 @@ typedef enum sluice_level {
 
 typedef struct sluice_plan sluice_plan;
 typedef struct sluice_session sluice_session;
+typedef struct sluice_comm sluice_comm;           /* a rank's end of a group of ranks */
+typedef struct sluice_transport sluice_transport; /* sluice/transport.h */
 
 /* A tensor of the plan: an input or output of a program, or a piece of state. */
 typedef struct sluice_tensor_info {
@@ -161,6 +163,10 @@ typedef struct sluice_session_options {
   void *host_step_memory;
   uint64_t host_step_bytes;
   uint32_t variant; /* of the plan's memory ladder to begin with */
+  /* Of a plan for several ranks: this rank's end of the group, which outlives the
+   * session; creating the session waits for those of the other ranks. NULL: it evaluates
+   * and infers, alone. */
+  sluice_comm *comm;
 } sluice_session_options;
 
 /* The version of the library, "0.1.0". */
@@ -168,6 +174,28 @@ SLUICE_API const char *sluice_version(void);
 
 /* Why the last call without a session failed on this thread; "" when it did not. */
 SLUICE_API const char *sluice_last_error(void);
+
+/* ---- Ranks ---- */
+
+/* Ranks share updates through a group that all of them belong to. A rank is used by one
+ * thread at a time. A call that waits for another rank longer than `timeout` seconds (0:
+ * 60) fails and names it; the first failure ends the group, on all ranks. */
+
+/* Ranks that are threads of this process: fills comms[0] to comms[ranks - 1]. */
+SLUICE_API sluice_status sluice_comm_local(int ranks, double timeout,
+                                           sluice_comm **comms);
+/* This process of an MPI job; once in a process. */
+SLUICE_API sluice_status sluice_comm_mpi(double timeout, sluice_comm **comm);
+/* Over messages that the caller carries. Copies the struct; what it points to stays
+ * valid until sluice_comm_destroy. */
+SLUICE_API sluice_status sluice_comm_custom(const sluice_transport *transport,
+                                            double timeout, sluice_comm **comm);
+SLUICE_API int sluice_comm_rank(const sluice_comm *comm);
+SLUICE_API int sluice_comm_size(const sluice_comm *comm);
+/* Ends the group, from any thread: ranks that wait get an error with this reason. */
+SLUICE_API void sluice_comm_abort(sluice_comm *comm, const char *reason);
+/* After the sessions that use it. */
+SLUICE_API void sluice_comm_destroy(sluice_comm *comm);
 
 /* ---- Plans ---- */
 
@@ -188,6 +216,8 @@ SLUICE_API int64_t
 sluice_plan_batch(const sluice_plan *plan); /* samples of a micro-batch */
 SLUICE_API int64_t
 sluice_plan_accumulate(const sluice_plan *plan); /* micro-batches per update */
+/* Ranks that share an update, with `accumulate` micro-batches each. */
+SLUICE_API int64_t sluice_plan_ranks(const sluice_plan *plan);
 /* The model computes its own loss, which would count padding: training and evaluation
  * refuse short batches. */
 SLUICE_API bool sluice_plan_full_batches(const sluice_plan *plan);
@@ -257,6 +287,10 @@ SLUICE_API void sluice_session_destroy(sluice_session *session);
 /* Why the last call with this session failed; "" when it did not. */
 SLUICE_API const char *sluice_session_error(const sluice_session *session);
 
+/* Of a plan for several ranks: refused on all of them unless they have the same state, as
+ * before the first step, or after loading weights or a checkpoint. Every rank calls it. */
+SLUICE_API sluice_status sluice_session_agree(sluice_session *session);
+
 /* Trains on one micro-batch of 1 <= samples <= batch samples; a short one is filled up
  * and masked, or refused when the model needs full batches. inputs[i] is input i of
  * program "step" (or "micro"). Updates the parameters when `accumulate` micro-batches are
@@ -264,7 +298,9 @@ SLUICE_API const char *sluice_session_error(const sluice_session *session);
 SLUICE_API sluice_status sluice_session_step(sluice_session *session,
                                              const void *const *inputs, size_t count,
                                              int64_t samples, sluice_step_result *result);
-/* Updates from the micro-batches since the last update, if there are any. */
+/* Updates from the micro-batches since the last update, if there are any. Of several ranks
+ * those that have not completed their window call it when others have, even without a
+ * micro-batch: they share the update. */
 SLUICE_API sluice_status sluice_session_flush(sluice_session *session,
                                               sluice_step_result *result);
 SLUICE_API sluice_status sluice_session_eval(sluice_session *session,

@@ -35,7 +35,8 @@ extern "C" {
 #define SLUICE_TRANSPORT_CHANNELS 8
 #define SLUICE_TRANSPORT_REQUESTS(size) ((uint32_t)(size) * 12)
 
-typedef struct sluice_transport {
+typedef struct sluice_transport sluice_transport;
+struct sluice_transport {
   void *user; /* first argument of every call */
   int rank;   /* this one, in [0, size) */
   int size;   /* the same on all ranks */
@@ -48,7 +49,7 @@ typedef struct sluice_transport {
   void (*cancel)(void *user, uint32_t request);
   /* Valid until the next call; may be NULL. */
   const char *(*error_text)(void *user, int error);
-} sluice_transport;
+};
 
 #ifdef __cplusplus
 }
