@@ -178,6 +178,7 @@ int main(int count, char **arguments) {
   RecomputeProblem fanOut = fanOutStep(12, 100, 4);
   measureFrontier("fan-out-10000", fanOut);
   measureOrder("fan-out-10000", fanOut);
+  measureFrontier("fan-out-400-wide", fanOutStep(12, 400, 1));
   measureMiniMalloc(count > 1 ? arguments[1] : "../shared/data/minimalloc");
   return 0;
 }

@@ -1,24 +1,26 @@
 #include "passes/planning/RecomputeShave.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
+#include <queue>
 
 namespace sluice {
 namespace {
 
 constexpr int maxPasses = 12;
 constexpr size_t maxOps = 512; // to compute one value again
+/// Inputs that are looked at in all passes: behind wide joins each price is dear.
+constexpr int64_t maxVisits = 20'000'000;
 
 /// One pass over a sequence. Run i of it is at position 2 i; what is inserted in front of
 /// it, at 2 i - 1.
 class Shaver {
 public:
   Shaver(const RecomputeGraph &graph, const std::vector<int32_t> &sequence,
-         int64_t target)
-      : graph(graph), sequence(sequence), target(target), level(sequence.size() + 1, 0),
-        instances(graph.valueCount), stamp(graph.opCount, 0),
-        lastReader(graph.valueCount, -1) {
+         int64_t target, int64_t &visits)
+      : graph(graph), sequence(sequence), target(target), visits(visits),
+        level(sequence.size() + 1, 0), instances(graph.valueCount),
+        stamp(graph.opCount, 0), lastReader(graph.valueCount, -1) {
     measure();
   }
 
@@ -26,17 +28,21 @@ public:
   bool run(std::vector<int32_t> &result) {
     std::map<int32_t, std::vector<int32_t>> inserted; // before which run: operations
     for (int32_t i = 0; i < int32_t(sequence.size()); ++i) {
-      if (during(i) <= target)
+      if (during(i) <= target || visits > maxVisits)
         continue;
-      std::vector<int32_t> candidates = candidatesAt(i); // spills leave them as they are
+      std::priority_queue<Waiting> waiting = candidatesAt(i);
+      refused.clear();
       do {
-        Spill best = cheapestSpill(i, candidates);
+        Spill best = cheapestSpill(i, waiting);
+        if (best.value < 0 && bringBack(waiting)) // there may be room now
+          best = cheapestSpill(i, waiting);
         if (best.value < 0)
           break;
         spill(best);
+        ++spills;
         auto &list = inserted[best.until];
         list.insert(list.end(), best.ops.begin(), best.ops.end());
-      } while (during(i) > target);
+      } while (during(i) > target && visits <= maxVisits);
     }
     if (inserted.empty())
       return false;
@@ -60,6 +66,17 @@ private:
     int32_t after = 0, until = 0;  // dead behind the run `after`, computed before `until`
     std::vector<int32_t> ops = {}; // that compute it from what is there, in order
     double price = 0;              // microseconds per byte
+  };
+
+  /// A value that may be spilled, at a price at least.
+  struct Waiting {
+    double price;
+    int32_t value;
+    int64_t knownAt; // count of spills when it was found; -1: a lower bound
+
+    bool operator<(const Waiting &other) const { // the largest comes first in a queue
+      return price != other.price ? price > other.price : value > other.value;
+    }
   };
 
   void measure() {
@@ -126,50 +143,69 @@ private:
     return instance && !instance->reads.empty() && instance->reads.back() >= i;
   }
 
-  Spill cheapestSpill(int32_t i, const std::vector<int32_t> &candidates) {
-    Spill best;
-    for (int32_t v : candidates) {
-      const Instance *instance = at(v, i);
-      if (!instance || instance->reads.empty() || instance->reads.back() < i)
+  /// The cheapest by price, then by value. A price is known when its candidate comes
+  /// first, and again after what has been spilled since; only then is it looked for.
+  Spill cheapestSpill(int32_t i, std::priority_queue<Waiting> &waiting) {
+    while (!waiting.empty()) {
+      Waiting next = waiting.top();
+      waiting.pop();
+      Spill spill = spillOf(next.value, i);
+      if (spill.ops.empty()) {
+        refused.push_back({next.price, next.value, spills});
         continue;
-      auto next = std::lower_bound(instance->reads.begin(), instance->reads.end(), i);
-      if (*next == i) // touched
-        continue;
-      Spill spill{v, next == instance->reads.begin() ? instance->written : next[-1],
-                  *next};
-      double limit = best.value < 0 ? INFINITY : best.price * double(graph.size[v]);
-      spill.ops = opsFor(v, spill.until, limit);
-      for (int32_t o : spill.ops)
-        spill.price += graph.again[o] / double(graph.size[v]);
-      if (!spill.ops.empty() && (best.value < 0 || spill.price < best.price))
-        best = std::move(spill);
+      }
+      if (next.knownAt == spills && !(spill.price > next.price))
+        return spill;
+      waiting.push({spill.price, next.value, spills});
     }
-    return best;
+    return {};
   }
 
-  /// Values that may be computed again and are written before run i and read behind it.
-  std::vector<int32_t> candidatesAt(int32_t i) const {
-    std::vector<int32_t> list;
+  bool bringBack(std::priority_queue<Waiting> &waiting) {
+    for (const Waiting &candidate : refused)
+      if (candidate.knownAt < spills)
+        waiting.push({candidate.price, candidate.value, -1});
+    refused.clear();
+    return !waiting.empty();
+  }
+
+  /// Without operations if the value cannot leave before run i and come back.
+  Spill spillOf(int32_t v, int32_t i) {
+    const Instance *instance = at(v, i);
+    if (!instance || instance->reads.empty() || instance->reads.back() < i)
+      return {};
+    auto next = std::lower_bound(instance->reads.begin(), instance->reads.end(), i);
+    if (*next == i) // touched
+      return {};
+    Spill spill{v, next == instance->reads.begin() ? instance->written : next[-1], *next};
+    spill.ops = opsFor(v, spill.until);
+    for (int32_t o : spill.ops)
+      spill.price += graph.again[o] / double(graph.size[v]);
+    return spill;
+  }
+
+  /// Values that may be computed again and are written before run i and read behind it,
+  /// by what their own operation takes at least.
+  std::priority_queue<Waiting> candidatesAt(int32_t i) const {
+    std::vector<Waiting> list;
     for (int32_t v = 0; v < graph.valueCount; ++v)
       if (graph.isForwardValue(v) && graph.rerun[graph.producer[v]] &&
           graph.size[v] > 0 && !graph.liveAtEnd[v] && !instances[v].empty() &&
           instances[v].front().written < i)
-        list.push_back(v);
-    return list;
+        list.push_back({graph.again[graph.producer[v]] / double(graph.size[v]), v, -1});
+    return std::priority_queue<Waiting>(std::less<Waiting>(), std::move(list));
   }
 
   /// Operations that compute `v` in front of a run, within the target; none if there is
-  /// no short way, or none below a time.
-  std::vector<int32_t> opsFor(int32_t v, int32_t until, double limitUs) {
+  /// no short way.
+  std::vector<int32_t> opsFor(int32_t v, int32_t until) {
     std::vector<int32_t> ops{graph.producer[v]};
     ++stampNow;
     stamp[ops[0]] = stampNow;
-    double us = 0;
     for (size_t k = 0; k < ops.size(); ++k) {
-      us += graph.again[ops[k]];
-      if (ops.size() > maxOps || us > limitUs * (1 + 1e-9) || !graph.rerun[ops[k]] ||
-          !hasRunBefore(ops[k], until))
+      if (ops.size() > maxOps || !graph.rerun[ops[k]] || !hasRunBefore(ops[k], until))
         return {};
+      visits += int64_t(graph.inputs[ops[k]].size());
       for (int32_t u : graph.inputs[ops[k]])
         if (!isThere(u, until) && stamp[graph.producer[u]] != stampNow) {
           stamp[graph.producer[u]] = stampNow;
@@ -252,10 +288,13 @@ private:
   const RecomputeGraph &graph;
   const std::vector<int32_t> &sequence;
   int64_t target;
+  int64_t &visits;
   std::vector<int64_t> level; // before each run
   std::vector<std::vector<Instance>> instances;
   std::vector<int64_t> stamp; // by operation: of the last search that met it
   int64_t stampNow = 0;
+  int64_t spills = 0;              // so far
+  std::vector<Waiting> refused;    // candidates of the run that cannot be spilled
   std::vector<int32_t> lastReader; // by value, while a peak is measured
 };
 
@@ -264,8 +303,9 @@ private:
 std::vector<int32_t> shavePeaks(const RecomputeGraph &graph,
                                 std::vector<int32_t> sequence, int64_t targetBytes) {
   std::vector<int32_t> next;
+  int64_t visits = 0;
   for (int pass = 0; pass < maxPasses; ++pass) {
-    if (!Shaver(graph, sequence, targetBytes).run(next))
+    if (!Shaver(graph, sequence, targetBytes, visits).run(next))
       break;
     sequence.swap(next);
   }
