@@ -314,8 +314,6 @@ Command addTrain(CLI::App &parent, Console &console) {
                   "evaluate every N updates; always at the end");
   app->add_option("--checkpoint-every", arguments->checkpointEvery,
                   "write a checkpoint every N updates");
-                "several ranks: each writes a part of every checkpoint, and rank 0 the "
-                "list of them last");
   app->add_option("--early-stop", arguments->earlyStop,
                   "METRIC[,patience=3]: end after so many evaluations without a better "
                   "one");
