@@ -103,6 +103,10 @@ Status TrainLoop::checkOptions() const {
     return Status::usage("keeping the best checkpoint needs a folder of checkpoints");
   if (!evalSource && !(options.keepBest.empty() && options.earlyStop.empty()))
     return Status::usage("there is no data to evaluate on: nothing can be called best");
+  if (options.checkpoint.byAllRanks && session.ranks() == 1)
+    return Status::usage(
+        "this plan trains with one rank, which writes whole checkpoints: "
+        "parts of them need several ranks");
   if (!options.checkpointFolder.empty() && !options.resume &&
       !listCheckpoints(options.checkpointFolder).empty())
     return Status::refused("the folder '" + options.checkpointFolder +

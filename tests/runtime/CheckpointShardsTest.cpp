@@ -301,6 +301,15 @@ TEST(CheckpointShards, TrainingWritesThemAndGoesOnFromThem) {
   EXPECT_NE(ends[0], 0);
 }
 
+TEST(CheckpointShards, NeedSeveralRanks) {
+  auto session = makeSession(planOf(1));
+  FloatSource source({3, 1, 4, 1}, 4);
+  TrainOptions training;
+  training.steps = 1;
+  training.checkpoint.byAllRanks = true;
+  EXPECT_EQ(train(*session, source, nullptr, training).status().code, StatusCode::usage);
+}
+
 TEST(CheckpointShards, OneRanksFailureIsThatOfAll) {
   TemporaryFolder folder;
   expectSaved(2, 1, folder.path);

@@ -16,6 +16,7 @@ namespace {
 struct TrainArguments {
   RunOptions run;
   std::vector<std::string> evalData, evalBuckets;
+  bool checkpointShards = false;
   int64_t steps = 0, epochs = 0, evalEvery = 0, checkpointEvery = 0;
   std::string trace, log, communicator = "local";
   bool resume = false, losses = false, measure = false;
@@ -176,6 +177,7 @@ TrainOptions sharedOptions(const TrainArguments &arguments) {
   options.evalEvery = arguments.evalEvery;
   options.checkpointFolder = arguments.run.checkpoint;
   options.checkpointEvery = arguments.checkpointEvery;
+  options.checkpoint.byAllRanks = arguments.checkpointShards;
   options.resume = arguments.resume;
   options.onStart = [&](Session &starting) {
     return applyHyperOptions(arguments.hyper, starting);
@@ -314,6 +316,9 @@ Command addTrain(CLI::App &parent, Console &console) {
                   "evaluate every N updates; always at the end");
   app->add_option("--checkpoint-every", arguments->checkpointEvery,
                   "write a checkpoint every N updates");
+  app->add_flag("--checkpoint-shards", arguments->checkpointShards,
+                "several ranks: each writes a part of every checkpoint, and rank 0 the "
+                "list of them last");
   app->add_option("--early-stop", arguments->earlyStop,
                   "METRIC[,patience=3]: end after so many evaluations without a better "
                   "one");
