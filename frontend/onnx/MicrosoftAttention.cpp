@@ -254,13 +254,10 @@ LogicalResult checkGroupQuery(Node &n) {
   return success();
 }
 
-/// A score of 0 for each head with `smooth_softmax`, or the given ones; null for neither.
+/// The given scores of each head, else 0 with `smooth_softmax`; null for neither.
 mlir::FailureOr<Value> sinkOf(Node &n, int64_t heads, Type type) {
-  bool smooth = n.i("smooth_softmax", 0) == 1;
   if (!n.has(11))
-    return smooth ? n.e.splat({heads}, type, 0) : Value();
-  if (smooth)
-    return n.fail("head_sink and smooth_softmax exclude each other");
+    return n.i("smooth_softmax", 0) == 1 ? n.e.splat({heads}, type, 0) : Value();
   Value sink = n.in(11);
   if (!sink)
     return failure();

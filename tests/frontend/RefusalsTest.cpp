@@ -70,7 +70,6 @@ TEST(Refusals, NewerFormsOfGroupQueryAttentionByName) {
       contains(problemsWith(0, "sliding_window_cache", 1), "sliding_window_cache"));
   EXPECT_TRUE(contains(problemsWith(14, "", 0), "q_norm_weight"));
   EXPECT_TRUE(contains(problemsWith(16, "", 0), "query_seqlens"));
-  EXPECT_TRUE(contains(problemsWith(11, "smooth_softmax", 1), "exclude each other"));
 }
 
 TEST(Refusals, NewerVersionsNameTheLimit) { // case I18

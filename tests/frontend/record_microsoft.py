@@ -185,6 +185,7 @@ def sinks():
                local_window_size=3, softcap=0.6, **heads)
     bias = real(1, 4, 1, 6)
     yield case("ms_group_query_sink_bias", "GroupQueryAttention", step(1, 5, [5, 5], 6) + [None, None, None, bias, real(4)], **heads)
+    yield checked("ms_group_query_sink_smooth", prompt() + nothing + [sink], sink, smooth_softmax=1, **heads)
 
 
 def checked(name, inputs, sink, scale=None, **attributes):
