@@ -3,6 +3,7 @@
 #include "codegen/RunStage.h"
 #include "ir/graph/Graph.h"
 #include "ir/plan/Plan.h"
+#include "passes/LiveRanges.h"
 #include "passes/MeasureStep.h"
 #include "passes/Pipeline.h"
 #include "passes/StepProblem.h"
@@ -52,7 +53,7 @@ public:
 
   Status run() {
     OwningOpRef<ModuleOp> plain = module.clone();
-    if (Status status = planned(*plain, unconstrained); !status.ok())
+    if (Status status = planned(*plain, std::nullopt, unconstrained); !status.ok())
       return status;
     choice.unconstrainedBytes = unconstrained.arenaBytes();
     choice.unconstrainedUs = unconstrained.trainUs;
@@ -67,7 +68,10 @@ public:
   }
 
 private:
-  Status planned(ModuleOp clone, PlanSize &size) {
+  /// `stepBytes`: that the step reservation may have, as far as it matters.
+  Status planned(ModuleOp clone, std::optional<int64_t> stepBytes, PlanSize &size) {
+    if (stepBytes)
+      clone->setAttr(stepBudgetAttr, Builder(clone).getI64IntegerAttr(*stepBytes));
     Status status = runStage(clone, [&](OpPassManager &passes) {
       buildPlanPipeline(passes, /*chain=*/options.fuse);
     });
@@ -97,8 +101,11 @@ private:
     Candidate *best = nullptr;
     if (Status status = findFastest(frontier, candidates, best); !status.ok())
       return status;
-    if (best)
+    if (best) {
+      if (Status status = plan(frontier, *best, std::nullopt); !status.ok())
+        return status;
       return take(frontier, *best, step);
+    }
     if (Status status = findSmallest(frontier, candidates, best); !status.ok())
       return status;
     // The plan that runs nothing again may be the smallest there is.
@@ -137,14 +144,13 @@ private:
 
   /// The plan of a member, really ordered and placed. Other entries are as they are
   /// without it.
-  Status plan(const Frontier &frontier, Candidate &candidate) {
-    if (candidate.size)
-      return Status::success();
+  Status plan(const Frontier &frontier, Candidate &candidate,
+              std::optional<int64_t> stepBytes) {
     OwningOpRef<ModuleOp> clone = trainingOnly();
     StepProblem(trainingEntry(*clone), options.spec.keep)
         .apply(frontier.plan(candidate.member));
     PlanSize size;
-    Status status = planned(*clone, size);
+    Status status = planned(*clone, stepBytes, size);
     size.stateBytes = unconstrained.stateBytes;
     size.otherBytes = unconstrained.otherBytes;
     candidate.size = size;
@@ -162,7 +168,7 @@ private:
         break;
       if (candidate.leastBytes > room || unconstrained.otherBytes > room)
         continue;
-      if (Status status = plan(frontier, candidate); !status.ok())
+      if (Status status = plan(frontier, candidate, room); !status.ok())
         return status;
       const PlanSize &size = *candidate.size;
       // More memory is never predicted slower: where all fits, nothing runs again.
@@ -186,14 +192,25 @@ private:
     for (Candidate *candidate : order) {
       if (best && candidate->leastBytes >= best->size->trainBytes)
         break;
-      if (Status status = plan(frontier, *candidate); !status.ok())
+      bool isSmaller = false;
+      if (Status status = planBelow(frontier, *candidate, best, isSmaller); !status.ok())
         return status;
-      const PlanSize &size = *candidate->size;
-      if (size.trainUs >= unconstrained.trainUs &&
-          (!best || size.trainBytes < best->size->trainBytes))
+      if (isSmaller)
         best = candidate;
     }
     return Status::success();
+  }
+
+  /// Packs only a plan that is smaller than the best so far as tightly as can be.
+  Status planBelow(const Frontier &frontier, Candidate &candidate, const Candidate *best,
+                   bool &isSmaller) {
+    if (best)
+      if (Status status = plan(frontier, candidate, best->size->trainBytes - 1);
+          !status.ok() || candidate.size->trainBytes >= best->size->trainBytes)
+        return status;
+    Status status = plan(frontier, candidate, std::nullopt);
+    isSmaller = candidate.size->trainUs >= unconstrained.trainUs;
+    return status;
   }
 
   Status take(const Frontier &frontier, const Candidate &candidate,

@@ -6,6 +6,7 @@
 #include "codegen/RunStage.h"
 #include "codegen/Variants.h"
 #include "passes/LaunchCosts.h"
+#include "passes/LiveRanges.h"
 #include "passes/MeasureStep.h"
 #include "passes/Pipeline.h"
 #include "passes/PlanLaunches.h"
@@ -114,7 +115,10 @@ public:
   }
 
 private:
-  Status plan(ModuleOp target) {
+  /// `stepBytes`: that the step reservation may have, as far as it matters.
+  Status plan(ModuleOp target, std::optional<int64_t> stepBytes = std::nullopt) {
+    if (stepBytes)
+      target->setAttr(stepBudgetAttr, Builder(target).getI64IntegerAttr(*stepBytes));
     return runStage(target, [&](OpPassManager &passes) {
       buildPlanPipeline(passes, options.compile.fuse);
     });
@@ -142,11 +146,13 @@ private:
     if (trainingEntry(module) && compile.spec.recompute != "none")
       if (Status status = plans.addRecompute(); !status.ok())
         return status;
-    plans.prune();
-    const OffloadEntry *smallest = nullptr;
+    std::optional<OffloadEntry> smallest;
     if (Status status = plans.findSmallest(smallest); !status.ok())
       return status;
-    std::vector<const OffloadEntry *> chosen = {smallest, &plans.entries.front()};
+    if (Status status = plans.expandSome(options.plans); !status.ok())
+      return status;
+    plans.prune();
+    std::vector<const OffloadEntry *> chosen = {&*smallest, &plans.entries.front()};
     size_t count = plans.entries.size();
     size_t taken = std::min<size_t>(std::max<int64_t>(options.plans, 0), count);
     for (size_t i = 0; i < taken; ++i)
@@ -155,7 +161,7 @@ private:
         chosen.push_back(entry);
     for (const OffloadEntry *entry : chosen) {
       OwningOpRef<ModuleOp> planned;
-      if (Status status = plans.place(*entry, planned); !status.ok())
+      if (Status status = plans.place(*entry, std::nullopt, planned); !status.ok())
         return status;
       add(measure(*planned).point);
     }
@@ -184,11 +190,21 @@ private:
     if (!frontier.error().empty())
       return Status::failed("the step has no recompute plans: " + frontier.error());
     std::vector<Member> members = membersOf(frontier, step.problem);
+    if (options.within)
+      return askWhetherAnyFits(frontier, members);
     // The smallest first: it always is a point, as compile finds it.
-    for (Member &member : members)
-      if (!smallestTrain || member.leastBytes < *smallestTrain)
+    for (Member &member : members) {
+      if (smallestTrain && member.leastBytes >= *smallestTrain)
+        continue;
+      bool mayBe = true;
+      if (smallestTrain)
+        if (Status status = fits(frontier, member, *smallestTrain - 1, mayBe);
+            !status.ok())
+          return status;
+      if (mayBe)
         if (Status status = planMember(frontier, member); !status.ok())
           return status;
+    }
     size_t taken = std::min<size_t>(std::max<int64_t>(options.plans, 0), members.size());
     for (size_t i = 0; i < taken; ++i)
       if (Status status = planMember(frontier, members[i * members.size() / taken]);
@@ -219,14 +235,55 @@ private:
     return list;
   }
 
+  Status planMember(const Frontier &frontier, const Member &member,
+                    std::optional<int64_t> stepBytes, PlannedStep &step) {
+    OwningOpRef<ModuleOp> clone = trainingOnly();
+    StepProblem(trainingEntry(*clone), spec.keep).apply(frontier.plan(member.index));
+    Status status = plan(*clone, stepBytes);
+    if (status.ok())
+      step = measure(*clone);
+    return status;
+  }
+
+  /// Whether the step reservation of the training entry takes at most so many bytes.
+  Status fits(const Frontier &frontier, const Member &member, int64_t trainBytes,
+              bool &isSo) {
+    PlannedStep step;
+    Status status = planMember(frontier, member, trainBytes, step);
+    isSo = step.trainBytes <= trainBytes && step.trainUs >= once.trainUs;
+    return status;
+  }
+
+  /// Plans no more than it takes to know; `within` counts the state of all shapes.
+  Status askWhetherAnyFits(const Frontier &frontier, std::vector<Member> &members) {
+    llvm::sort(members, [](const Member &a, const Member &b) {
+      return std::pair(a.leastBytes, a.index) < std::pair(b.leastBytes, b.index);
+    });
+    int64_t fixed = once.report.stateBytes + otherStateBytes;
+    int64_t room = *options.within - fixed;
+    bool any = curve.points.front().arenaBytes <= *options.within;
+    for (const Member &member : members) {
+      if (any || member.leastBytes > room || once.otherBytes > room)
+        break;
+      if (Status status = fits(frontier, member, room, any); !status.ok())
+        return status;
+    }
+    int64_t least = curve.points.front().arenaBytes;
+    if (!members.empty())
+      least =
+          std::min(least, fixed + std::max(members.front().leastBytes, once.otherBytes));
+    curve.points.assign(1, curve.points.front());
+    curve.points.front().arenaBytes =
+        any ? std::min(least, *options.within) : std::max(least, *options.within + 1);
+    return Status::success();
+  }
+
   Status planMember(const Frontier &frontier, Member &member) {
     if (std::exchange(member.isPlanned, true))
       return Status::success();
-    OwningOpRef<ModuleOp> clone = trainingOnly();
-    StepProblem(trainingEntry(*clone), spec.keep).apply(frontier.plan(member.index));
-    if (Status status = plan(*clone); !status.ok())
+    PlannedStep step;
+    if (Status status = planMember(frontier, member, std::nullopt, step); !status.ok())
       return status;
-    PlannedStep step = measure(*clone);
     // As compile does: where all fits, nothing runs again.
     if (step.trainUs < once.trainUs)
       return Status::success();

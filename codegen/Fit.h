@@ -42,6 +42,10 @@ struct FitOptions {
   int64_t plans = 12; ///< besides the smallest and the fastest
   /// Only the curve of this shape has points.
   std::optional<size_t> only = {};
+  /// Whether a plan fits in so many bytes is all that is asked: where no tensors move,
+  /// the curve has one point, within them if one does, of a size that rises with the
+  /// shape.
+  std::optional<int64_t> within = {};
 };
 
 /// Takes imported modules, one for each shape, through all stages up to plans. The arena

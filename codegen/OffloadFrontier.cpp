@@ -5,6 +5,7 @@
 #include "passes/LiveRanges.h"
 #include "passes/MeasureStep.h"
 #include "passes/Pipeline.h"
+#include "passes/planning/RecomputeFloor.h"
 
 #include "llvm/Support/MathExtras.h"
 
@@ -14,8 +15,18 @@ namespace sluice {
 namespace {
 
 constexpr int64_t lineBytes = 64;
-constexpr size_t mostMembers = 6;     // of the recompute frontier
-constexpr size_t mostPlacements = 12; // really placed, when looking for the smallest
+constexpr size_t mostMembers = 128; // of the recompute frontier
+constexpr size_t mostMoving = 12;   // of them, that also move tensors
+
+/// `count` of `all` that are spread evenly, both ends with them.
+bool isTaken(size_t index, size_t count, size_t all) {
+  if (count >= all)
+    return true;
+  for (size_t i = 0; i < count; ++i)
+    if (index == i * (all - 1) / (count - 1))
+      return true;
+  return false;
+}
 
 Status order(ModuleOp clone, bool chain) {
   Status status =
@@ -35,6 +46,14 @@ int64_t deviceBytesOf(ModuleOp module) {
   for (auto program : module.getOps<plan::ProgramOp>())
     step = std::max<int64_t>(step, program.getStepBytes());
   return state + step;
+}
+
+/// Each entry is there once: ties are the same plan.
+bool OffloadEntry::operator<(const OffloadEntry &other) const {
+  if (timeUs != other.timeUs)
+    return timeUs < other.timeUs;
+  return std::tie(other.deviceBytes, member, names.states, names.buffers) <
+         std::tie(deviceBytes, other.member, other.names.states, other.names.buffers);
 }
 
 Status OffloadFrontier::start(bool moves) {
@@ -84,9 +103,18 @@ Status OffloadFrontier::addEntries(int64_t member, bool moves) {
   OffloadStep step(*clone);
   if (member < 0) {
     rememberLink(step);
+    rememberTimes(step, *clone);
     plainUs = measureOffload(step.problem, keepAll(step.problem)).timeUs;
   }
   OffloadChoice start = startOf(step);
+  auto stateBytesOf = [&](const OffloadChoice &choice) {
+    int64_t bytes = 0;
+    for (auto [state, level] : llvm::zip_equal(step.problem.states, choice.states))
+      bytes += level ? 0 : llvm::alignTo(state.sizeBytes, lineBytes);
+    return bytes;
+  };
+  if (member < 0)
+    startStateBytes = stateBytesOf(start);
   std::vector<OffloadPlan> plans;
   if (moves)
     plans = offloadPlans(step.problem, start);
@@ -95,8 +123,11 @@ Status OffloadFrontier::addEntries(int64_t member, bool moves) {
   if (moves && other && isSameStep && other->member == member)
     plans.push_back(measureOffload(step.problem, step.withNames(other->offload)));
   for (const OffloadPlan &plan : plans)
-    entries.push_back({member, step.names(plan.choice), plan.deviceBytes, plan.hostBytes,
-                       plan.timeUs, step.decisions(plan.choice)});
+    // More memory is never predicted slower: where all fits, nothing runs again.
+    if (member < 0 || plan.timeUs >= plainUs)
+      entries.push_back({member, step.names(plan.choice), plan.deviceBytes,
+                         stateBytesOf(plan.choice), plan.hostBytes, plan.timeUs,
+                         step.decisions(plan.choice)});
   return Status::success();
 }
 
@@ -109,6 +140,17 @@ void OffloadFrontier::rememberLink(const OffloadStep &step) {
   for (const OffloadProblem::Program &program : step.problem.programs)
     for (const StreamProblem::Tensor &tensor : program.stream.tensors)
       movableBytes += llvm::alignTo(tensor.sizeBytes, lineBytes);
+}
+
+void OffloadFrontier::rememberTimes(const OffloadStep &step, ModuleOp ordered) {
+  auto programs = ordered.getOps<plan::ProgramOp>();
+  for (auto [program, timed] : llvm::zip_equal(programs, step.problem.programs)) {
+    if (program.getEntry() != "step" && program.getEntry() != "micro")
+      continue;
+    stepRuns = double(timed.runs);
+    for (double us : timed.stream.launchUs)
+      stepUs += us;
+  }
 }
 
 Status OffloadFrontier::addRecompute() {
@@ -128,54 +170,59 @@ Status OffloadFrontier::addRecompute() {
   size_t count = frontier->members().size(), taken = std::min(mostMembers, count);
   for (size_t i = 0; i < taken; ++i) {
     size_t member = taken == 1 ? 0 : i * (count - 1) / (taken - 1);
-    if (frontier->plan(member).schedule.size() == problem->problem.ops.size())
-      continue;
-    if (Status status = addEntries(static_cast<int64_t>(member), /*moves=*/true);
-        !status.ok())
-      return status;
+    RecomputeSolution solution = frontier->plan(member);
+    if (solution.schedule.size() > problem->problem.ops.size())
+      candidates.push_back({static_cast<int64_t>(member), isTaken(i, mostMoving, taken),
+                            stepUs + std::max(0.0, solution.timeUs - solution.onceUs),
+                            leastBytesInAnyOrder(problem->problem, solution)});
   }
   return Status::success();
 }
 
+Status OffloadFrontier::expand(const OffloadCandidate &candidate) {
+  int64_t member = candidate.member;
+  bool moves = candidate.moves;
+  llvm::erase_if(candidates, [&](auto &other) { return other.member == member; });
+  return addEntries(member, moves);
+}
+
+Status OffloadFrontier::expandSome(int64_t count) {
+  std::vector<OffloadCandidate> open;
+  for (const OffloadCandidate &candidate : candidates) {
+    int64_t bytes = leastDeviceBytes(candidate);
+    double us = leastUs(candidate, bytes);
+    bool isBeaten = llvm::any_of(entries, [&](const OffloadEntry &entry) {
+      return entry.deviceBytes <= bytes && entry.timeUs <= us;
+    });
+    if (!candidate.moves && !isBeaten)
+      open.push_back(candidate);
+  }
+  size_t taken = std::min<size_t>(std::max<int64_t>(count, 0), open.size());
+  for (size_t i = 0; i < taken; ++i)
+    if (Status status = expand(open[i * open.size() / taken]); !status.ok())
+      return status;
+  return Status::success();
+}
+
 void OffloadFrontier::prune() {
-  // Of plans as fast as each other the one that moves least comes first. Each is there
-  // once: ties are the same plan.
-  auto key = [](const OffloadEntry &entry) {
-    return std::tuple(entry.timeUs, -entry.deviceBytes, entry.member, entry.names.states,
-                      entry.names.buffers);
-  };
-  llvm::sort(entries, [&](const OffloadEntry &a, const OffloadEntry &b) {
-    return key(a) < key(b);
-  });
-  std::vector<OffloadEntry> kept;
+  llvm::sort(entries);
+  std::deque<OffloadEntry> kept;
   for (OffloadEntry &entry : entries)
     if (kept.empty() || entry.deviceBytes < kept.back().deviceBytes)
       kept.push_back(std::move(entry));
   entries = std::move(kept);
 }
 
-Status OffloadFrontier::place(const OffloadEntry &entry, OwningOpRef<ModuleOp> &planned) {
+Status OffloadFrontier::place(const OffloadEntry &entry,
+                              std::optional<int64_t> deviceBytes,
+                              OwningOpRef<ModuleOp> &planned) {
   planned = cloneOf(entry.member);
+  if (deviceBytes)
+    (*planned)->setAttr(stepBudgetAttr, Builder(*planned).getI64IntegerAttr(
+                                            *deviceBytes - entry.stateBytes));
   return runStage(*planned, [&](OpPassManager &passes) {
     buildPlanPipeline(passes, options.fuse, &entry.names);
   });
-}
-
-Status OffloadFrontier::findSmallest(const OffloadEntry *&smallest) {
-  smallest = nullptr;
-  int64_t least = 0;
-  size_t tried = 0;
-  for (const OffloadEntry &entry : llvm::reverse(entries)) {
-    if ((smallest && entry.deviceBytes >= least) || tried++ == mostPlacements)
-      break;
-    OwningOpRef<ModuleOp> planned;
-    if (Status status = place(entry, planned); !status.ok())
-      return status;
-    int64_t bytes = deviceBytesOf(*planned);
-    if (!smallest || bytes < least)
-      smallest = &entry, least = bytes;
-  }
-  return Status::success();
 }
 
 } // namespace sluice

@@ -33,8 +33,13 @@ public:
     }
     if (!spec.budgetBytes)
       return take(plans.entries.front());
-    plans.prune();
-    return pick();
+    std::optional<OffloadEntry> entry;
+    if (Status status = plans.findFastest(targetBytes(), entry); !status.ok())
+      return status;
+    if (!entry)
+      if (Status status = plans.findSmallest(entry); !status.ok())
+        return status;
+    return take(*entry);
   }
 
 private:
@@ -65,25 +70,9 @@ private:
 
   Status placed(const OffloadEntry &entry, int64_t &bytes) {
     OwningOpRef<ModuleOp> planned;
-    Status status = plans.place(entry, planned);
+    Status status = plans.place(entry, targetBytes(), planned);
     bytes = deviceBytesOf(*planned);
     return status;
-  }
-
-  Status pick() {
-    for (const OffloadEntry &entry : plans.entries) {
-      if (entry.deviceBytes > targetBytes())
-        continue;
-      int64_t bytes = 0;
-      if (Status status = placed(entry, bytes); !status.ok())
-        return status;
-      if (bytes <= targetBytes())
-        return take(entry);
-    }
-    const OffloadEntry *smallest = nullptr;
-    if (Status status = plans.findSmallest(smallest); !status.ok())
-      return status;
-    return take(*smallest);
   }
 
   Status take(const OffloadEntry &entry) {

@@ -25,6 +25,10 @@ LiveRanges liveRanges(plan::ProgramOp program);
 /// Of buffers in the host's memory. Instants are indices of copies.
 LiveRanges hostLiveRanges(plan::ProgramOp program);
 
+/// On a module, while a plan is looked for: bytes that a step reservation may have. One
+/// that fits is packed no tighter, one that cannot fit not at all.
+inline constexpr llvm::StringLiteral stepBudgetAttr = "plan.step_budget";
+
 /// Gives results the bytes of an operand that nothing reads later, and uses up
 /// `in_place`.
 void mergeInPlace(plan::ProgramOp program);

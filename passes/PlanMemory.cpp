@@ -42,6 +42,10 @@ public:
   }
 
   LogicalResult run() {
+    auto module = program->getParentOfType<ModuleOp>();
+    if (auto budget = module->getAttrOfType<IntegerAttr>(stepBudgetAttr);
+        budget && !onHost)
+      problem.enoughBytes = budget.getInt();
     PlacementSolution solution = placeBuffers(problem);
     if (!solution.error.empty())
       return program.emitError("the buffers cannot be placed: ") << solution.error;

@@ -104,6 +104,7 @@ Status FitModel::bytesAt(size_t shape, const IsSought &isSought, int64_t size,
   FitOptions smallest = options;
   smallest.plans = 0;
   smallest.only = shape;
+  smallest.within = within;
   return import(std::move(changed), [&](llvm::ArrayRef<CompileBucket> buckets) {
     std::vector<MemoryCurve> found;
     Status status = findMemoryCurves(buckets, smallest, found);

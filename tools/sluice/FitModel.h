@@ -28,7 +28,10 @@ public:
   std::string sequenceName(const std::string &asked) const;
   int64_t sequence(size_t shape, const std::string &name) const;
 
-  /// The least bytes of a shape at another size.
+  /// From now on a budget is known, and only whether a size fits in it counts.
+  void askWithin(int64_t budgetBytes) { within = budgetBytes; }
+  /// The least bytes of a shape at another size, or a number on the same side of the
+  /// budget.
   Status bytesAtBatch(size_t shape, int64_t size, int64_t &bytes);
   Status bytesAtSequence(size_t shape, const std::string &name, int64_t size,
                          int64_t &bytes);
@@ -43,6 +46,7 @@ private:
 
   std::string path;
   FitOptions options;
+  std::optional<int64_t> within;
   ImportReport imported; // of the last import
   std::vector<std::string> importNotes;
   std::vector<std::vector<ImportedTensor>> inputs; // by shape of the spec
