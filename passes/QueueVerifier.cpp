@@ -163,9 +163,7 @@ private:
 bool isOnHost(Operation *root) {
   if (auto buffer = dyn_cast<plan::BufferOp>(root))
     return buffer.isOnHost();
-  auto state = cast<plan::StateBufferOp>(root);
-  auto symbol = SymbolTable::lookupNearestSymbolFrom<plan::StateOp>(
-      state->getParentOfType<plan::ProgramOp>()->getParentOp(), state.getSymbolAttr());
+  plan::StateOp symbol = plan::stateOf(cast<plan::StateBufferOp>(root));
   return symbol && symbol.isOnHost();
 }
 

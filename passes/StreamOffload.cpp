@@ -72,9 +72,8 @@ private:
         side =
             createBuffer(buffer.getLabel(), buffer.getCategory(), buffer.getSize(), true);
     } else if (tensors.stream.tensors[tensor].offloaded) {
-      side = storage.create<plan::StateBufferOp>(
-          program.getLoc(), bufferType(),
-          FlatSymbolRefAttr::get(tensors.symbols[tensor]));
+      side = plan::createStateBuffer(storage, program.getLoc(),
+                                     FlatSymbolRefAttr::get(tensors.symbols[tensor]));
     }
     hostSides.push_back(side);
   }

@@ -49,6 +49,37 @@ int64_t sluice::plan::redZoneOf(Operation *op) {
   return bytes ? bytes.getInt() : 0;
 }
 
+StateOp sluice::plan::stateOf(StateBufferOp buffer) {
+  auto program = buffer->getParentOfType<ProgramOp>();
+  auto module = program ? dyn_cast<ModuleOp>(program->getParentOp()) : nullptr;
+  // Equal names are one attribute; a lookup compares the text of every symbol.
+  StringAttr name = buffer.getSymbolAttr().getAttr();
+  if (module)
+    for (auto state : module.getOps<StateOp>())
+      if (state.getSymNameAttr() == name)
+        return state;
+  return nullptr;
+}
+
+static IntegerAttr notedBytes(StateBufferOp buffer) {
+  return llvm::dyn_cast_or_null<IntegerAttr>(buffer->getDiscardableAttr(stateBytesAttr));
+}
+
+static int64_t bytesOf(StateBufferOp buffer) {
+  if (IntegerAttr bytes = notedBytes(buffer))
+    return bytes.getInt();
+  StateOp state = stateOf(buffer);
+  return state ? static_cast<int64_t>(state.getSize()) : 0;
+}
+
+StateBufferOp sluice::plan::createStateBuffer(OpBuilder &builder, Location loc,
+                                              FlatSymbolRefAttr symbol) {
+  auto type = BufferType::get(builder.getContext());
+  auto buffer = builder.create<StateBufferOp>(loc, type, symbol);
+  buffer->setDiscardableAttr(stateBytesAttr, builder.getI64IntegerAttr(bytesOf(buffer)));
+  return buffer;
+}
+
 BufferRange sluice::plan::rangeOf(Value buffer) {
   BufferRange range;
   bool sized = false;
@@ -65,9 +96,7 @@ BufferRange sluice::plan::rangeOf(Value buffer) {
   if (auto owned = dyn_cast<BufferOp>(range.root)) {
     range.size = owned.getSize();
   } else if (auto state = dyn_cast<StateBufferOp>(range.root)) {
-    auto symbol = SymbolTable::lookupNearestSymbolFrom<StateOp>(
-        state->getParentOfType<ProgramOp>()->getParentOp(), state.getSymbolAttr());
-    range.size = symbol ? static_cast<int64_t>(symbol.getSize()) : 0;
+    range.size = bytesOf(state);
   }
   return range;
 }
@@ -177,9 +206,15 @@ LogicalResult BufferOp::verify() {
 
 LogicalResult StateBufferOp::verifySymbolUses(SymbolTableCollection &symbols) {
   auto program = (*this)->getParentOfType<ProgramOp>();
-  if (!program ||
-      !symbols.lookupNearestSymbolFrom<StateOp>(program->getParentOp(), getSymbolAttr()))
+  StateOp state = program ? symbols.lookupNearestSymbolFrom<StateOp>(
+                                program->getParentOp(), getSymbolAttr())
+                          : nullptr;
+  if (!state)
     return emitOpError("names '") << getSymbol() << "', which is no 'plan.state'";
+  if (IntegerAttr bytes = notedBytes(*this);
+      bytes && bytes.getInt() != int64_t(state.getSize()))
+    return emitOpError("has ") << bytes.getInt() << " bytes of '" << getSymbol()
+                               << "', expected " << int64_t(state.getSize());
   return success();
 }
 

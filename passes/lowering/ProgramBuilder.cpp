@@ -177,8 +177,7 @@ Value ProgramBuilder::buffer(StringRef label, StringRef category, Type tensor) {
 Value ProgramBuilder::stateBuffer(FlatSymbolRefAttr symbol) {
   Value &value = states[symbol.getValue()];
   if (!value)
-    value = storage.create<plan::StateBufferOp>(
-        program.getLoc(), plan::BufferType::get(storage.getContext()), symbol);
+    value = plan::createStateBuffer(storage, program.getLoc(), symbol);
   return value;
 }
 

@@ -48,6 +48,16 @@ plan.program @step {
 
 // -----
 
+plan.state @"param/w" : tensor<8xf32> "parameter" at 0 size 32 {init = "zeros"}
+plan.program @step {
+  // expected-error @+1 {{'plan.state_buffer' op has 16 bytes of 'param/w', expected 32}}
+  %0 = plan.state_buffer @"param/w" {bytes = 16 : i64}
+  plan.queue @compute {
+  }
+}
+
+// -----
+
 plan.program @step {
   // expected-error @+1 {{'plan.state_buffer' op names 'param/w', which is no 'plan.state'}}
   %0 = plan.state_buffer @"param/w"
