@@ -67,6 +67,12 @@ TOO_LARGE = ["onnxruntime-go/example_big_compute.onnx"]  # two tensors of 200 MB
 TYPES = {"f32": np.float32, "f64": np.float64, "i64": np.int64, "i32": np.int32, "i8": np.int8, "u8": np.uint8, "i1": np.bool_}
 
 
+def spec_of(lines, output):
+    # Clipped: some of these files hold weights that nobody has trained.
+    loss = f"loss: {{kind: mse, logits: '{output}', labels: target}}\n" if output else "loss: {kind: output, name: 'onnx::loss::2'}\n"
+    return lines + loss + "optimizer: {kind: sgd, lr: 1.0e-4}\nclip: {kind: global_norm, max: 1.0}\n"
+
+
 @needs_shared("models")
 class Shared(SluiceTest):
     def setUp(self):
@@ -77,10 +83,7 @@ class Shared(SluiceTest):
         return SHARED / "models" / name
 
     def compiled(self, name, lines, output):
-        # Clipped: some of these files hold weights that nobody has trained.
-        loss = f"loss: {{kind: mse, logits: '{output}', labels: target}}\n" if output else "loss: {kind: output, name: 'onnx::loss::2'}\n"
-        rest = "optimizer: {kind: sgd, lr: 1.0e-4}\nclip: {kind: global_norm, max: 1.0}\n"
-        return self.compile(self.path(name), lines + loss + rest)[0]
+        return self.compile(self.path(name), spec_of(lines, output))[0]
 
     def ports(self, name, lines):
         spec = self.dir / "import.yaml"
