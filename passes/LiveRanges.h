@@ -33,4 +33,8 @@ inline constexpr llvm::StringLiteral stepBudgetAttr = "plan.step_budget";
 /// `in_place`.
 void mergeInPlace(plan::ProgramOp program);
 
+/// Of entries that do not train: lets tensors that are copied as a whole into a part of
+/// another one be written there, where the peak allows it.
+void placeOperands(plan::ProgramOp program);
+
 } // namespace sluice

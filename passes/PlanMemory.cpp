@@ -1,9 +1,9 @@
 // PlanMemory: live ranges from the order of the launches and copies, results that take
-// the bytes of an operand, and an offset for every buffer of the step reservations of
-// device and host by planning/MemoryPlanner. Last, since a move of a launch changes live
-// ranges. With `plan.red_zone` on the module, every buffer lies between two zones of so
-// many bytes that no launch may touch: how tests see what a kernel writes beside its
-// buffers.
+// the bytes of an operand, operands that lie inside of a result, and an offset for every
+// buffer of the step reservations of device and host by planning/MemoryPlanner. Last,
+// since a move of a launch changes live ranges. With `plan.red_zone` on the module, every
+// buffer lies between two zones of so many bytes that no launch may touch: how tests see
+// what a kernel writes beside its buffers.
 
 #include "passes/LiveRanges.h"
 #include "passes/Passes.h"
@@ -119,6 +119,7 @@ struct PlanMemory : impl::PlanMemoryBase<PlanMemory> {
   void runOnOperation() override {
     for (auto program : getOperation().getOps<plan::ProgramOp>()) {
       mergeInPlace(program);
+      placeOperands(program);
       for (bool onHost : {false, true})
         if (failed(MemoryPlacement(program, onHost).run()))
           return signalPassFailure();
