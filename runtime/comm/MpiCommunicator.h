@@ -15,8 +15,9 @@ struct MpiOptions {
 };
 
 /// The end of this process in its MPI job, a group of one without a launcher; once in a
-/// process. Cannot run here when there is no MPI. Destroying it waits for the other ranks
-/// to destroy theirs.
+/// process. Cannot run here when there is no MPI; an error when another rank does not
+/// come to the start within the timeout, or half a minute. Destroying it waits for the
+/// other ranks to destroy theirs.
 Result<std::unique_ptr<Communicator>> openMpi(const MpiOptions &options = {});
 
 } // namespace sluice
