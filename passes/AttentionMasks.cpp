@@ -163,15 +163,18 @@ Sorted sortMasks(AttentionMatch &match) {
   return sorted;
 }
 
-/// [B|1, H|1, Tq|1, Tk|1] of a mask that is repeated to `rank` dimensions.
-Value asFourDimensions(graph::GraphBuilder &b, Value value, size_t rank) {
-  SmallVector<int64_t> shape(graph::tensorType(value).getShape());
-  if (auto number = splatReal(value))
+/// [B|1, H|1, Tq|1, Tk|1] of what is repeated.
+Value asFourDimensions(graph::GraphBuilder &b, const AttentionMatch &match,
+                       const Mask &mask) {
+  SmallVector<int64_t> shape(graph::tensorType(mask.value).getShape());
+  if (auto number = splatReal(mask.value))
     return b.splat(RankedTensorType::get({1, 1, 1, 1}, b.getF32Type()), *number);
-  shape.insert(shape.begin(), rank - shape.size(), 1);
-  if (rank == 3)
-    shape.insert(shape.begin() + 1, 1);
-  return b.reshape(value, shape);
+  shape.insert(shape.begin(), mask.rank - shape.size(), 1);
+  if (mask.rank == 3) { // batch and heads as one
+    shape.insert(shape.begin(), shape[0] == 1 ? 1 : match.batch);
+    shape[1] = shape[1] == 1 ? 1 : match.heads;
+  }
+  return b.reshape(mask.value, shape);
 }
 
 SmallVector<int64_t> jointShape(Value a, Value b) {
@@ -208,12 +211,10 @@ bool areMasksExact(AttentionMatch &match) {
 }
 
 AttentionMask buildMask(graph::GraphBuilder &b, AttentionMatch &match) {
-  graph::ContractOp scores = match.scores;
-  size_t rank = graph::tensorType(scores.getY()).getRank();
   Sorted sorted = sortMasks(match);
   AttentionMask result{Value(), sorted.causal};
   for (const Mask &mask : sorted.masks) {
-    Value value = asFourDimensions(b, mask.value, rank), &sum = result.value;
+    Value value = asFourDimensions(b, match, mask), &sum = result.value;
     if (!mask.selects && !sum) {
       sum = value;
       continue;

@@ -63,13 +63,26 @@ bool isMatrixProduct(ContractOp op) {
          graph::tensorType(op.getY()).getElementType().isF32();
 }
 
-/// The value behind transposes and scales, which `scale` takes.
+/// Whether batch and heads become one dimension, or two again.
+bool joinsHeads(graph::ReshapeOp reshape) {
+  ArrayRef<int64_t> from = shapeOf(reshape.getX()), to = shapeOf(reshape.getY());
+  return from.size() + to.size() == 7 && std::min(from.size(), to.size()) == 3 &&
+         from.take_back(2) == to.take_back(2);
+}
+
+/// The value behind transposes, joined heads and scales, which `scale` takes.
 Heads headsOf(Value value, SmallVector<int64_t> permutation, double *scale) {
   for (;;) {
     if (auto transpose = value.getDefiningOp<graph::TransposeOp>()) {
       for (int64_t &d : permutation)
         d = transpose.getPermutation()[d];
       value = transpose.getX();
+      continue;
+    }
+    auto joined = value.getDefiningOp<graph::ReshapeOp>();
+    if (joined && permutation.size() == 3 && permutation[0] == 0 && joinsHeads(joined)) {
+      permutation = {0, 1, permutation[1] + 1, permutation[2] + 1};
+      value = joined.getX();
       continue;
     }
     auto scaled = scale ? scaledBy(value) : std::nullopt;
@@ -108,7 +121,8 @@ public:
         !findScores(match.softmax.getX()))
       return std::nullopt;
     std::reverse(match.masks.begin(), match.masks.end());
-    if (!readHeads() || !areMasksExact(match))
+    readHeads();
+    if (!isSplitBySamples() || !areMasksExact(match))
       return std::nullopt;
     return match;
   }
@@ -133,26 +147,41 @@ private:
     return guards ? select.getB() : Value();
   }
 
+  /// The value before batch and heads were joined, or split again.
+  Value behindReshapes(Value value) {
+    for (;;) {
+      ArrayRef<int64_t> shape = shapeOf(value);
+      if (shape.size() == 4)
+        match.batch = shape[0], match.heads = shape[1];
+      auto reshape = value.getDefiningOp<graph::ReshapeOp>();
+      if (!reshape || !value.hasOneUse() || !joinsHeads(reshape))
+        return value;
+      value = reshape.getX();
+    }
+  }
+
   bool findSoftmax() {
     Value value = match.values.getLhs();
     if (!isProbability(value) || !value.hasOneUse())
+      return false;
+    match.batch = shapeOf(value)[0];
+    value = behindReshapes(value);
+    if (!value.hasOneUse())
       return false;
     if (auto dropout = value.getDefiningOp<graph::DropoutOp>()) {
       if (!dropout.getMask().use_empty())
         return false;
       match.dropout = dropout;
-      value = dropout.getX();
-      if (!value.hasOneUse())
-        return false;
+      value = behindReshapes(dropout.getX());
     }
-    if (Value guarded = behindNanGuard(value))
-      value = guarded; // read by the guard's operations alone
+    if (match.dropout && !value.hasOneUse())
+      return false;
+    Value guarded = behindNanGuard(value); // read by the guard's operations alone
+    value = guarded ? guarded : value;
     match.softmax = value.getDefiningOp<graph::SoftmaxOp>();
-    int64_t uses = match.softmax ? std::distance(value.use_begin(), value.use_end()) : 0;
-    bool own = llvm::all_of(value.getUsers(), [&](Operation *user) {
-      return user == match.values || user == match.dropout.getOperation() || uses == 3;
-    });
-    return match.softmax && own &&
+    int64_t readers = guarded ? 3 : 1;
+    return match.softmax &&
+           std::distance(value.use_begin(), value.use_end()) == readers &&
            match.softmax.getAxis() + 1 == uint64_t(shapeOf(value).size());
   }
 
@@ -165,6 +194,8 @@ private:
       return isMatrixProduct(product);
     if (auto scaled = scaledBy(value))
       return leadsToProduct(scaled->x);
+    if (auto reshape = dyn_cast<graph::ReshapeOp>(op))
+      return joinsHeads(reshape) && leadsToProduct(reshape.getX());
     if (auto sum = dyn_cast<graph::AddOp>(op))
       return leadsToProduct(sum.getA()) || leadsToProduct(sum.getB());
     if (auto select = dyn_cast<graph::SelectOp>(op))
@@ -175,12 +206,12 @@ private:
   /// From the softmax up; masks lie behind all scales.
   bool findScores(Value value) {
     for (bool scaled = false;;) {
+      value = behindReshapes(value);
       if (!value.hasOneUse())
         return false;
       if (auto product = value.getDefiningOp<ContractOp>()) {
         match.scores = product;
-        return isMatrixProduct(product) &&
-               shapeOf(value).size() == shapeOf(match.values.getLhs()).size();
+        return isMatrixProduct(product) && !llvm::is_contained(shapeOf(value), 0);
       }
       if (auto by = scaledBy(value)) {
         match.scale *= by->factor;
@@ -201,7 +232,8 @@ private:
       bool first = leadsToProduct(sum.getA());
       if (!first && !leadsToProduct(sum.getB()))
         return std::nullopt;
-      match.masks.push_back({behindBroadcast(first ? sum.getB() : sum.getA())});
+      Value mask = behindBroadcast(first ? sum.getB() : sum.getA());
+      match.masks.push_back({mask, shapeOf(value).size()});
       return first ? sum.getA() : sum.getB();
     }
     auto select = value.getDefiningOp<graph::SelectOp>();
@@ -212,8 +244,8 @@ private:
       Value other = whereTrue ? select.getB() : select.getA();
       if (!fill || !leadsToProduct(other))
         continue;
-      match.masks.push_back(
-          {behindBroadcast(select.getCondition()), true, whereTrue, *fill});
+      match.masks.push_back({behindBroadcast(select.getCondition()),
+                             shapeOf(value).size(), true, whereTrue, *fill});
       return other;
     }
     return std::nullopt;
@@ -225,7 +257,20 @@ private:
     return dims;
   }
 
-  bool readHeads() {
+  /// Elements are dropped by samples, which have to be parts of the batch.
+  bool isSplitBySamples() {
+    int64_t samples = match.dropout ? match.dropout.getSamples() : 0;
+    return samples == 0 || match.batch % samples == 0;
+  }
+
+  static SmallVector<int64_t> arranged(const Heads &heads) {
+    SmallVector<int64_t> shape;
+    for (int64_t d : heads.permutation)
+      shape.push_back(shapeOf(heads.source)[d]);
+    return shape;
+  }
+
+  void readHeads() {
     ContractOp s = match.scores, y = match.values;
     Side q{s.getLhsBatch(), s.getLhsContract(), s.getLhs()};
     Side k{s.getRhsBatch(), s.getRhsContract(), s.getRhs()};
@@ -236,19 +281,23 @@ private:
         headsOf(k.value, order(k.batch, *k.freeDimension(), k.contract[0]), &match.scale);
     match.v =
         headsOf(v.value, order(v.batch, v.contract[0], *v.freeDimension()), nullptr);
+    // Heads that only the operands tell from the batch.
+    if (match.heads == 1 && match.q.permutation.size() == 4) {
+      auto split = arranged(match.q);
+      match.batch = split[0], match.heads = split[1];
+    }
     Heads k2 = match.k, v2 = match.v;
     lookThroughRepeats(k2);
     lookThroughRepeats(v2);
     if (k2.shared && v2.shared)
       match.k = k2, match.v = v2;
-    return !llvm::is_contained(shapeOf(s.getY()), 0);
   }
 
   AttentionMatch match;
 };
 
 /// The value of `heads` as [B, H, T, D].
-Value arrange(graph::GraphBuilder &b, const Heads &heads) {
+Value arrange(graph::GraphBuilder &b, const AttentionMatch &match, const Heads &heads) {
   if (heads.shared) {
     auto shape = llvm::to_vector(shapeOf(heads.source)); // [B, G, 1, T, D], or without B
     shape.erase(shape.end() - 3);
@@ -256,10 +305,8 @@ Value arrange(graph::GraphBuilder &b, const Heads &heads) {
     return b.reshape(heads.source, shape);
   }
   Value value = b.transpose(heads.source, heads.permutation);
-  auto shape = llvm::to_vector(shapeOf(value));
-  if (shape.size() == 3)
-    shape.insert(shape.begin() + 1, 1);
-  return b.reshape(value, shape);
+  ArrayRef<int64_t> last = shapeOf(value).take_back(2);
+  return b.reshape(value, {match.batch, match.heads, last[0], last[1]});
 }
 
 } // namespace
@@ -267,7 +314,7 @@ Value arrange(graph::GraphBuilder &b, const Heads &heads) {
 graph::AttentionSizes AttentionMatch::sizes() {
   graph::AttentionSizes s;
   ArrayRef<int64_t> scored = shapeOf(scores.getY());
-  s.batch = scored[0], s.heads = scored.size() == 4 ? scored[1] : 1;
+  s.batch = batch, s.heads = heads;
   s.queries = scored.drop_back().back(), s.keys = scored.back();
   s.kvHeads = s.heads;
   if (k.shared)
@@ -298,9 +345,10 @@ graph::AttentionOp buildAttention(AttentionMatch &match) {
   }
   auto causal = mask.causal ? b.getI64IntegerAttr(*mask.causal) : IntegerAttr();
   auto attention = b.create<graph::AttentionOp>(
-      arrange(b, match.q), arrange(b, match.k), arrange(b, match.v), mask.value, random,
-      b.getF64FloatAttr(match.scale), causal, b.getF64FloatAttr(ratio),
-      b.getI64IntegerAttr(id), b.getI64IntegerAttr(samples), TypeAttr());
+      arrange(b, match, match.q), arrange(b, match, match.k), arrange(b, match, match.v),
+      mask.value, random, b.getF64FloatAttr(match.scale), causal,
+      b.getF64FloatAttr(ratio), b.getI64IntegerAttr(id), b.getI64IntegerAttr(samples),
+      TypeAttr());
   ContractOp product = match.values;
   Value out = b.reshape(attention.getOut(), shapeOf(product.getY()));
   product.getY().replaceAllUsesWith(out);

@@ -28,10 +28,14 @@ struct AttentionMatch {
   /// (`whereTrue`), or false, scores are `fill`.
   struct Mask {
     mlir::Value value; ///< what is broadcast to the scores
+    size_t rank = 4;   ///< theirs: 4, or 3 where batch and heads are one dimension
     bool selects = false, whereTrue = false;
     double fill = 0;
   };
   llvm::SmallVector<Mask> masks;
+
+  /// Batch and heads; heads are 1 where nothing tells them from the batch.
+  int64_t batch = 1, heads = 1;
 
   graph::AttentionSizes sizes();
 };

@@ -17,16 +17,19 @@ namespace sluice {
 namespace {
 
 /// The kernels compute blocks of 64 queries, 16 of them at least: a few would cost as
-/// many. Beside the scores of all heads, a worker's scratch is to be small.
+/// many. Operands and gradients of the one operation are in memory together, so scores
+/// that are fewer than the queries are better stored; and beside the scores of all heads
+/// a worker's scratch is to be small.
 bool isWorthIt(const graph::AttentionSizes &s) {
   constexpr int64_t fewQueries = 16, mostDepth = 256;
   AttentionGradParams params;
   params.of.keys = s.keys, params.of.depth = s.depth;
   params.of.valueDepth = s.valueDepth;
   double scores =
-      8.0 * double(s.batch) * double(s.heads) * double(s.queries) * double(s.keys);
-  return s.queries >= fewQueries && s.keys >= fewQueries && s.depth <= mostDepth &&
-         s.valueDepth <= mostDepth && scores >= double(attentionGradWorkspace(params));
+      4.0 * double(s.batch) * double(s.heads) * double(s.queries) * double(s.keys);
+  return s.queries >= fewQueries && 2 * s.keys >= s.depth + s.valueDepth &&
+         s.depth <= mostDepth && s.valueDepth <= mostDepth &&
+         scores >= double(attentionGradWorkspace(params));
 }
 
 struct FuseAttention : impl::FuseAttentionBase<FuseAttention> {

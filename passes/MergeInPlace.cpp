@@ -28,17 +28,21 @@ private:
     ArrayRef<int64_t> pairs = stage.getInPlace().value_or(ArrayRef<int64_t>());
     for (size_t i = 0; i < pairs.size(); i += 2) {
       Value in = stage.getIns()[pairs[i]], out = stage.getOuts()[pairs[i + 1]];
-      auto from = in.getDefiningOp<plan::BufferOp>(),
-           to = out.getDefiningOp<plan::BufferOp>();
+      auto from = dyn_cast<plan::BufferOp>(plan::rangeOf(in).root),
+           to = dyn_cast<plan::BufferOp>(plan::rangeOf(out).root);
       if (!from || !to || from == to || from.getSize() != to.getSize())
         continue;
+      bool isWhole = in == from.getBuffer() && out == to.getBuffer();
       // A port keeps its own bytes. In a chain the stage before has written just the rows
       // that this one reads; any other access to either would see the other's values.
       auto before = dyn_cast_or_null<plan::StageOp>(stage->getPrevNode());
       bool chained = before && llvm::is_contained(before.getOuts(), in);
       if (isInput(from) || isOutput(from) || ranges[from].last != instant ||
-          ranges[to].first != instant || accessCount(stage, in) != 1 + chained ||
-          accessCount(stage, out) != 1)
+          ranges[to].first != instant)
+        continue;
+      bool isOnly = isWhole && accessCount(stage, in) == 1 + chained &&
+                    accessCount(stage, out) == 1;
+      if (!isOnly && !areParts(stage, pairs, from, to))
         continue;
       ranges[from].last = ranges[to].last;
       from->setAttr(bufferNamesAttr,
@@ -47,10 +51,32 @@ private:
         from.setCategoryAttr(to.getCategoryAttr());
         from.setLabelAttr(to.getLabelAttr());
       }
-      to.getBuffer().replaceAllUsesWith(in);
+      to.getBuffer().replaceAllUsesWith(from.getBuffer());
       to.erase();
     }
     stage.removeInPlaceAttr();
+  }
+
+  /// A launch of one stage that reads parts of a buffer (queries, keys and values) and
+  /// writes the same parts of another (their gradients), each paired with its own.
+  static bool areParts(plan::StageOp stage, ArrayRef<int64_t> pairs, plan::BufferOp from,
+                       plan::BufferOp to) {
+    auto isAt = [](Value value, Operation *root) {
+      return plan::rangeOf(value).root == root;
+    };
+    int64_t paired = 0;
+    for (size_t i = 0; i < pairs.size(); i += 2) {
+      Value in = stage.getIns()[pairs[i]], out = stage.getOuts()[pairs[i + 1]];
+      if (!isAt(in, from) && !isAt(out, to))
+        continue;
+      if (!isAt(in, from) || !isAt(out, to) ||
+          plan::rangeOf(in).offset != plan::rangeOf(out).offset)
+        return false;
+      ++paired;
+    }
+    return llvm::hasSingleElement(stage->getBlock()->getOperations()) &&
+           accessCount(stage, from.getBuffer()) == paired &&
+           accessCount(stage, to.getBuffer()) == paired;
   }
 
   /// The bytes hold several values in turn: "a, b".

@@ -74,6 +74,7 @@ public:
   Value read(Value value, int64_t &batch, int64_t &head, int64_t &row) {
     StridedView view = readRows(value, builder);
     setStrides(view, batch, head, row);
+    sources.push_back(view);
     return bytesFrom(view, builder.bufferOf(view.root), builder);
   }
   /// Results are placed before any of them is bound: two may lie in one concatenation.
@@ -111,18 +112,27 @@ public:
     for (Value number : attention.getRandom())
       ins.push_back(builder.bufferOf(number));
   }
+  /// The kernels read a block of queries, and keys and values of a head, before they
+  /// write the block or the head: a result of the same places may take the bytes.
+  void mayReplace(int64_t in, int64_t out) {
+    const StridedView &from = sources[in], &to = views[out];
+    auto source = graph::tensorType(from.root), result = graph::tensorType(to.root);
+    if (from.offset == to.offset && from.strides == to.strides &&
+        source.getElementType() == result.getElementType())
+      inPlace.append({in, out});
+  }
   void launch(StringRef kernel, int64_t units, int64_t scratch,
               std::vector<int64_t> params) {
     LaunchSpec spec{op->getName().stripDialect().str(), units, 1,
                     cast<graph::Costed>(op).flops()};
-    builder.launch(
-        op, spec,
-        StageSpec{
-            builder.symbols.builtin(kernel), ins, outs, scratch, std::move(params), {}});
+    builder.launch(op, spec,
+                   StageSpec{builder.symbols.builtin(kernel), ins, outs, scratch,
+                             std::move(params), inPlace});
   }
 
   SmallVector<Value> ins, outs;
-  SmallVector<StridedView> views;
+  SmallVector<StridedView> sources, views; // of q, k, v and more; of results
+  SmallVector<int64_t> inPlace;
 
 private:
   Operation *op;
@@ -164,6 +174,7 @@ LogicalResult lowerAttention(graph::AttentionOp op, ProgramBuilder &builder) {
   lowering.readRest(op, p);
   lowering.writeOutput(op.getOut());
   setStrides(lowering.views[0], p.outBatch, p.outHead, p.outRow);
+  lowering.mayReplace(0, 0);
   lowering.outs.push_back(builder.destination(op.getStats()));
   if (graph::tensorType(op.getOut()).getNumElements() > 0)
     lowering.launch("attention_f32", attentionUnits(p), attentionWorkspace(p),
@@ -188,6 +199,8 @@ LogicalResult lowerAttentionGrad(graph::AttentionGradOp op, ProgramBuilder &buil
   setStrides(lowering.views[0], g.dqBatch, g.dqHead, g.dqRow);
   setStrides(lowering.views[1], g.dkBatch, g.dkHead, g.dkRow);
   setStrides(lowering.views[2], g.dvBatch, g.dvHead, g.dvRow);
+  for (int64_t i = 0; i < 3; ++i)
+    lowering.mayReplace(i, i);
   g.doType = *formatOf(graph::tensorType(op.getDout()).getElementType());
   g.gradType = *formatOf(graph::tensorType(op.getDq()).getElementType());
   if (graph::tensorType(op.getK()).getNumElements() > 0)

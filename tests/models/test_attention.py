@@ -42,6 +42,9 @@ class Model:
         shape = self.constant("heads", np.array([BATCH, LENGTH, HEADS, WIDTH // HEADS]))
         return self.node("Transpose", [self.node("Reshape", [x, shape], x + "_split"), ], x + "_heads", perm=order)
 
+    def reshaped(self, x, *shape):
+        return self.node("Reshape", [x, self.constant(x + "_shape", np.array(shape))], x + "_reshaped")
+
     def joined(self, y):
         turned = self.node("Transpose", [y], "turned", perm=[0, 2, 1, 3])
         return self.node("Reshape", [turned, self.constant("joined_shape", np.array([BATCH, LENGTH, WIDTH]))], "joined")
@@ -59,20 +62,25 @@ def in_parts(path, mask, plain):
     """Scores, mask and softmax as PyTorch's exporter writes them."""
     m = Model()
     q, k, v = m.heads(m.q, [0, 2, 1, 3]), m.heads(m.k, [0, 2, 3, 1]), m.heads(m.v, [0, 2, 1, 3])
-    root = m.constant("root", np.float32((WIDTH // HEADS) ** -0.25))
+    size, joins = WIDTH // HEADS, mask.endswith("bmm")  # batch and heads as one dimension, as older exports of OPT and BART have them
+    if joins:
+        q, k, v = m.reshaped(q, -1, LENGTH, size), m.reshaped(k, -1, size, LENGTH), m.reshaped(v, -1, LENGTH, size)
+    root = m.constant("root", np.float32(size ** -0.25))
     s = m.node("MatMul", [m.node("Mul", [q, root], "q_scaled"), m.node("Mul", [k, root], "k_scaled")], "scores")
     triangle = np.triu(np.ones((LENGTH, LENGTH), bool), 1)
     if mask == "add":
         s = m.node("Add", [s, m.constant("triangle", np.where(triangle, -np.inf, 0).astype(np.float32))], "masked")
     if mask == "where":
         s = m.node("Where", [m.constant("triangle", triangle), m.constant("low", np.float32(np.finfo(np.float32).min)), s], "masked")
-    if mask == "keys":
+    if mask in ("keys", "keys-bmm"):
         m.inputs.append(("mask", TensorProto.FLOAT, [BATCH, LENGTH]))
         low = m.node("Mul", [m.node("Sub", [m.constant("one", np.float32(1)), "mask"], "hidden"),
                              m.constant("low", np.float32(np.finfo(np.float32).min))], "lowered")
+        s = m.reshaped(s, BATCH, HEADS, LENGTH, LENGTH) if joins else s
         s = m.node("Add", [s, m.node("Unsqueeze", [low, m.constant("axes", np.array([1, 2]))], "addend")], "masked")
-    p = m.node("Softmax", [s], "probabilities", axis=-1)
-    return m.save(path, m.joined(m.node("MatMul", [p, v], "y")), [p] if plain else [])
+    p = m.node("Softmax", [m.reshaped(s, -1, LENGTH, LENGTH) if joins else s], "probabilities", axis=-1)
+    y = m.node("MatMul", [p, v], "y")
+    return m.save(path, m.joined(m.reshaped(y, BATCH, HEADS, LENGTH, size) if joins else y), [p] if plain else [])
 
 
 def opset23(path, groups, plain):
@@ -109,7 +117,7 @@ class Attention(SluiceTest):
         self.assertLess(report["step_bytes"], plain["step_bytes"])
 
     def test_in_parts(self):
-        for mask in ("none", "add", "where", "keys"):
+        for mask in ("none", "add", "where", "keys", "keys-bmm"):
             with self.subTest(mask):
                 self.expect_same(f"parts-{mask}", lambda path, plain: in_parts(path, mask, plain))
 

@@ -7,7 +7,7 @@
 namespace sluice::models {
 
 struct AttentionLayer {
-  int64_t batch = 2, length = 40, heads = 4, kvHeads = 4, size = 8;
+  int64_t batch = 8, length = 40, heads = 4, kvHeads = 4, size = 8;
   enum class Scale { Product, Division, Query, Both } scale = Scale::Product;
   enum class Mask {
     None,

@@ -159,5 +159,28 @@ TEST(FusedAttention, NothingChangesItsBits) {
     }
 }
 
+/// Where it is taken, a step needs no more memory than with stored scores, and gradients
+/// take the bytes of what they are gradients of: the joint projection's too.
+TEST(FusedAttention, NeedsNoMoreMemory) {
+  for (AttentionLayer layer :
+       {AttentionLayer{.batch = 8, .length = 32, .heads = 2, .kvHeads = 2, .size = 32},
+        AttentionLayer{.batch = 8, .length = 64, .size = 32},
+        AttentionLayer{.batch = 8, .length = 64, .kvHeads = 2, .size = 32},
+        AttentionLayer{.length = 200, .size = 16, .mask = Mask::Where}}) {
+    std::vector<int64_t> bytes;
+    for (bool isRead : {false, true}) {
+      layer.isRead = isRead;
+      PlanFolder folder;
+      CompileOptions options = optionsFor(classification(), folder.file("m.plan"));
+      options.spec.entries = {"step"};
+      options.spec.threads = 1;
+      Compiled compiled = compileText(attentionLayer(layer), options);
+      ASSERT_TRUE(compiled.status.ok()) << compiled.status.message;
+      bytes.push_back(compiled.report.stepBytes);
+    }
+    EXPECT_LE(bytes[0], bytes[1]) << layer.length << " x " << layer.size;
+  }
+}
+
 } // namespace
 } // namespace sluice
