@@ -57,7 +57,7 @@ class Recorded(SluiceTest):
 
 class Tied(SluiceTest):
     def test_every_part_of_a_tied_vocabulary_learns(self):
-        """Case S9 on one rank, the sum in the order of four: tied rows 0 to 50,256, of which few are looked up."""
+        """Case S9: tied rows 0 to 50,256, of which few are looked up; four ranks, and one that sums in their order."""
         from onnx import TensorProto, helper, numpy_helper
 
         rows, width = 50257, 8
@@ -69,12 +69,17 @@ class Tied(SluiceTest):
             [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [6, rows])], [numpy_helper.from_array(weight, "wte")])
         path = self.dir / "tied.onnx"
         path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
-        plan, _ = self.compile(path, "loss: {kind: cross_entropy, logits: logits, labels: labels}\n"
-                               "optimizer: {kind: sgd, lr: 10.0}\naccumulate: {count: 4, as_ranks: 4}\n")
         tokens, labels = np.arange(24) * 7, np.arange(24) * 11
-        self.run_sluice("train", plan, "--data", f"tokens=npy:{self.npy('t', tokens)}", "--data", f"labels=npy:{self.npy('l', labels)}",
-                        "--steps", 1, "--no-shuffle", "--checkpoint", self.dir / "run")
-        trained = read_safetensors(newest_checkpoint(self.dir / "run"))["param/wte"]
+        data = ["--data", f"tokens=npy:{self.npy('t', tokens)}", "--data", f"labels=npy:{self.npy('l', labels)}"]
+
+        def train(name, ranks, *more):
+            plan, _ = self.compile(path, "loss: {kind: cross_entropy, logits: logits, labels: labels}\n"
+                                   "optimizer: {kind: sgd, lr: 10.0}\n" + ranks, name)
+            self.run_sluice("train", plan, *data, "--steps", 1, "--no-shuffle", "--checkpoint", self.dir / name, *more)
+            return read_safetensors(newest_checkpoint(self.dir / name))["param/wte"]
+
+        trained = train("alone", "accumulate: {count: 4, as_ranks: 4}\n")
+        np.testing.assert_array_equal(train("four", "parallel: {data: 4}\n", "--comm", "local"), trained)
         # The double-precision gradient of both uses, summed.
         w = weight.astype(np.float64)
         h = w[tokens]
