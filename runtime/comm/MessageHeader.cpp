@@ -16,7 +16,8 @@ static uint64_t hashOf(const void *data, size_t bytes, uint64_t hash) {
 static constexpr uint64_t hashStart = 0xcbf29ce484222325;
 
 template <size_t room> static void copyText(std::string_view text, char (&to)[room]) {
-  std::memcpy(to, text.data(), std::min(text.size(), room));
+  if (!text.empty())
+    std::memcpy(to, text.data(), std::min(text.size(), room));
 }
 
 template <size_t room> static std::string_view textOf(const char (&text)[room]) {
