@@ -4,6 +4,7 @@
 #include "codegen/StateFile.h"
 #include "codegen/Variants.h"
 #include "ir/plan/Plan.h"
+#include "passes/GradientTiles.h"
 #include "passes/PlanLaunches.h"
 
 #include "llvm/ADT/StringSet.h"
@@ -167,6 +168,29 @@ std::string trainingLine(ModuleOp module) {
       .str();
 }
 
+/// "26 are applied tile by tile ...": in the training entries together. Says so of each
+/// gradient too.
+std::string updatesLine(ModuleOp module, CompileReport &report) {
+  int64_t count = 0, total = 0;
+  for (auto program : module.getOps<plan::ProgramOp>())
+    for (plan::LaunchOp launch : launchesOf(program))
+      if (auto gradient = launch->getAttrOfType<DictionaryAttr>(fusedGradientAttr)) {
+        int64_t bytes = gradient.getAs<IntegerAttr>("bytes").getInt();
+        ++count, total += bytes;
+        report.decisions.push_back(
+            {gradient.getAs<StringAttr>("name").str(),
+             program.getEntry().str() + ": gradient, " + std::to_string(bytes) +
+                 " bytes: never stored, the update is applied tile by tile as it is "
+                 "computed"});
+      }
+  if (count == 0)
+    return "";
+  return llvm::formatv("{0} are applied tile by tile as their gradient is computed: {1} "
+                       "bytes of gradients are never stored",
+                       count, total)
+      .str();
+}
+
 void addDecisions(ModuleOp module, CompileReport &report) {
   for (auto state : module.getOps<plan::StateOp>()) {
     if (state.getRole() != "parameter")
@@ -211,6 +235,8 @@ void reportPlan(ModuleOp module, const BudgetChoice *choice, int64_t otherBytes,
   report.peak = peakOf(module).text();
   addNote(module, "peak", report.peak);
   addDecisions(module, report);
+  if (std::string line = updatesLine(module, report); !line.empty())
+    addNote(module, "updates", line);
   if (auto lines = module->getAttrOfType<ArrayAttr>("graph.report"))
     for (auto line : lines.getAsRange<StringAttr>())
       report.notes.push_back(line.str());

@@ -41,7 +41,11 @@ std::string symbolOf(graph::RegionOp region, WalkKind kind) {
   copy->print(stream, OpPrintingFlags().printGenericOpForm().useLocalScope());
   copy->destroy();
   uint64_t hash = llvm::xxh3_64bits(stream.str());
-  return (prefix + "_" + llvm::utohexstr(hash, /*LowerCase=*/true, /*Width=*/16)).str();
+  std::string symbol =
+      (prefix + "_" + llvm::utohexstr(hash, /*LowerCase=*/true, /*Width=*/16)).str();
+  if (std::optional<unsigned> tiled = tileInput(region))
+    symbol += "_tiles_" + std::to_string(*tiled);
+  return symbol;
 }
 
 /// Loads the operands' addresses: a worker's workspace is resolved by the caller.
@@ -53,6 +57,15 @@ SmallVector<Value> loadBuffers(LaneBuilder &lanes, Value buffers, size_t count) 
         pointer, pointer, buffers, ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(i)});
     result.push_back(lanes.b.create<LLVM::LoadOp>(pointer, slot));
   }
+  return result;
+}
+
+SmallVector<Value> loadParams(LaneBuilder &lanes, Value params, size_t count) {
+  Type i64 = lanes.b.getI64Type();
+  SmallVector<Value> result;
+  for (size_t i = 0; i < count; ++i)
+    result.push_back(
+        lanes.b.create<LLVM::LoadOp>(i64, lanes.address(params, lanes.constant(i), i64)));
   return result;
 }
 
@@ -79,8 +92,15 @@ void emitKernel(graph::RegionOp region, const RegionDomain &domain, StringRef sy
   Value scratch = workspaces > 0 ? buffers.back() : Value();
   RegionWalk walk(lanes, domain, ops, values, scratch);
   Value begin = entry->getArgument(2), end = entry->getArgument(3);
-  if (isElastic(region))
-    walk.emitElastic(begin, end, b.create<LLVM::LoadOp>(i64, entry->getArgument(1)));
+  std::optional<unsigned> tiled = tileInput(region);
+  SmallVector<Value> params = loadParams(lanes, entry->getArgument(1),
+                                         tiled               ? TileParams::count
+                                         : isElastic(region) ? 1
+                                                             : 0);
+  if (tiled)
+    walk.emitTiles(begin, end, *tiled, params);
+  else if (isElastic(region))
+    walk.emitElastic(begin, end, params[0]);
   else
     walk.emit(begin, end);
   b.create<func::ReturnOp>();

@@ -278,15 +278,50 @@ void RegionWalk::emitFlat(Value begin, Value end) {
     emitVector(lanes.constant(column), std::min(vectorLanes, size - column));
 }
 
-// What is left of the last chunk is less than a turn of the loop: whole vectors, then one
-// whose lanes are known only now.
 void RegionWalk::emitElastic(Value begin, Value end, Value elements) {
   values.enterKernel();
-  const Pass &pass = passes.front();
-  int64_t unroll = unrolling(pass);
   Value unitSize = lanes.constant(RegionDomain::flatUnit);
   Value from = b.create<arith::MulIOp>(begin, unitSize);
   Value to = b.create<arith::MinSIOp>(b.create<arith::MulIOp>(end, unitSize), elements);
+  emitRun(from, to);
+}
+
+void RegionWalk::emitTiles(Value begin, Value end, unsigned tiled,
+                           ArrayRef<Value> params) {
+  values.enterKernel();
+  Value rows = params[1], cols = params[2], unitRows = params[3], unitCols = params[4];
+  auto mul = [&](Value x, Value y) { return b.create<arith::MulIOp>(x, y).getResult(); };
+  auto add = [&](Value x, Value y) { return b.create<arith::AddIOp>(x, y).getResult(); };
+  auto least = [&](Value x, Value y) {
+    return b.create<arith::MinSIOp>(x, y).getResult();
+  };
+  Value colBlocks = b.create<arith::DivSIOp>(
+      b.create<arith::SubIOp>(add(cols, unitCols), lanes.constant(1)), unitCols);
+  // Whole rows lie one behind the other: a tile of them is a single run.
+  Value whole = b.create<arith::CmpIOp>(arith::CmpIPredicate::eq, unitCols, cols);
+  Accumulators none;
+  loop(begin, end, 1, none, [&](Value unit, Accumulators &) {
+    Value row = mul(b.create<arith::DivSIOp>(unit, colBlocks), unitRows);
+    Value col = mul(b.create<arith::RemSIOp>(unit, colBlocks), unitCols);
+    Value height = b.create<arith::SubIOp>(least(add(row, unitRows), rows), row);
+    Value width = b.create<arith::SubIOp>(least(add(col, unitCols), cols), col);
+    Value length = b.create<arith::SelectOp>(whole, mul(height, cols), width);
+    Value runs = b.create<arith::SelectOp>(whole, lanes.constant(1), height);
+    Value tile = mul(unit, mul(unitRows, unitCols));
+    loop(lanes.constant(0), runs, 1, none, [&](Value run, Accumulators &) {
+      Value from = add(mul(add(row, run), cols), col);
+      Value inTile = add(tile, mul(run, unitCols));
+      values.shiftInput(tiled, b.create<arith::SubIOp>(inTile, from));
+      emitRun(from, add(from, length));
+    });
+  });
+}
+
+// What is left is less than a turn of the loop: whole vectors, then one whose lanes are
+// known only when it runs.
+void RegionWalk::emitRun(Value from, Value to) {
+  const Pass &pass = passes.front();
+  int64_t unroll = unrolling(pass);
   auto emitVector = [&](Value column, Value mask) {
     Point point{Value(), column, vectorLanes};
     point.mask = mask;

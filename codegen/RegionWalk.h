@@ -17,6 +17,9 @@ public:
   void emit(Value begin, Value end);
   /// The same for an elastic region over so many elements.
   void emitElastic(Value begin, Value end, Value elements);
+  /// The same over tiles of a matrix; input `tiled` lies tile by tile. `params` are the
+  /// values of TileParams.
+  void emitTiles(Value begin, Value end, unsigned tiled, llvm::ArrayRef<Value> params);
 
 private:
   /// One value per reduction of the pass.
@@ -27,6 +30,7 @@ private:
   void emitStrips(Value unit, llvm::function_ref<void()> body);
   void emitPasses();
   void emitFlat(Value begin, Value end);
+  void emitRun(Value from, Value to);
   void emitRowPass(const Pass &pass);
   void emitColumnPass(const Pass &pass);
   void walkColumns(const Pass &pass, Value row, Accumulators &accumulators);

@@ -146,7 +146,7 @@ struct PrecisionSpec {
   std::string compute = "fp32";  // amp_bf16, amp_fp16
   std::string master;            // under amp: split, fp32, none
   std::vector<std::string> keep; // globs of parameters or nodes: products that stay f32
-  std::string optimizerState = "fp32"; // bf16, int8
+  std::string optimizerState = "fp32"; // bf16, int8, fp8
   bool isNarrow() const { return compute != "fp32"; }
   /// `master`, or what stands for it where it is empty: bf16 and 16 bits more are an f32,
   /// f16 and 16 bits more are none.
@@ -209,6 +209,7 @@ struct TrainingSpec {
   ClipSpec clip;
   PrecisionSpec precision;
   LossScaleSpec lossScale;
+  int64_t logitsBytes = 16 << 20; // that a loss takes at a time; no key sets it
   std::vector<LoraRule> lora;
   std::optional<int64_t> budgetBytes;
   /// none, every, sqrt, regions, auto; empty: auto under a budget, else none

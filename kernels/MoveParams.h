@@ -2,6 +2,8 @@
 // Parameters of the kernels that move data. Elements are of 1, 2, 4 or 8 bytes; strides
 // and offsets in elements.
 
+#include "kernels/Formats.h"
+
 #include <cstdint>
 
 namespace sluice {
@@ -58,6 +60,7 @@ struct ScatterAddParams {
   int64_t outer = 1, axis = 0, inner = 1, count = 0;
   int64_t accumulate = 0;
   int64_t unitCols = 0;
+  int64_t updatesType = 0; ///< how they are stored (Formats.h); added as f32
 };
 
 /// scatter_elements, scatter_elements_{add,max,min,mul}_f32: indices, updates, y. y

@@ -167,6 +167,30 @@ ElasticForm buildElasticForm(graph::RegionOp region, ArrayRef<unsigned> outputs,
 
 bool isElastic(graph::RegionOp region) { return region.getKernel() == elasticKernel; }
 
+std::optional<unsigned> tileInput(graph::RegionOp region) {
+  auto number = region->getAttrOfType<IntegerAttr>(tileInputAttr);
+  if (!number)
+    return std::nullopt;
+  return number.getInt();
+}
+
+SmallVector<int64_t> TileParams::pack() const {
+  return {elements, rows, cols, unitRows, unitCols};
+}
+
+std::optional<TileParams> TileParams::unpack(ArrayRef<int64_t> params) {
+  if (params.size() != count || llvm::any_of(params, [](int64_t n) { return n < 1; }))
+    return std::nullopt;
+  TileParams tiles{params[0], params[1], params[2], params[3], params[4]};
+  if (tiles.rows * tiles.cols != tiles.elements)
+    return std::nullopt;
+  return tiles;
+}
+
+int64_t TileParams::units() const {
+  return llvm::divideCeil(rows, unitRows) * llvm::divideCeil(cols, unitCols);
+}
+
 int64_t elasticUnits(int64_t elements) {
   return llvm::divideCeil(elements, RegionDomain::flatUnit);
 }

@@ -33,6 +33,24 @@ ElasticForm buildElasticForm(graph::RegionOp region, llvm::ArrayRef<unsigned> ou
 
 bool isElastic(graph::RegionOp region);
 
+/// On an elastic region whose kernel goes through a matrix tile by tile: the number of
+/// its input that lies tile by tile, [unit][unitRows][unitCols], all others as always.
+inline constexpr llvm::StringLiteral tileInputAttr = "tile_input";
+std::optional<unsigned> tileInput(graph::RegionOp region);
+
+/// Parameters of such a kernel. A unit is a tile; those of a row of tiles come one behind
+/// the other.
+struct TileParams {
+  int64_t elements = 0; ///< rows * cols
+  int64_t rows = 0, cols = 0, unitRows = 0, unitCols = 0;
+
+  static constexpr size_t count = 5;
+  llvm::SmallVector<int64_t> pack() const;
+  static std::optional<TileParams> unpack(llvm::ArrayRef<int64_t> params);
+  int64_t units() const;
+  int64_t tileElements() const { return unitRows * unitCols; }
+};
+
 /// Units of a launch over so many elements, and how many of them are a chunk of a launch.
 int64_t elasticUnits(int64_t elements);
 int64_t elasticChunk(int64_t elements, int64_t units);

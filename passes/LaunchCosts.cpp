@@ -1,5 +1,6 @@
 #include "passes/LaunchCosts.h"
 
+#include "passes/AddProduct.h"
 #include "passes/ContractShape.h"
 #include "passes/PlanLaunches.h"
 #include "passes/lowering/Lowerings.h"
@@ -115,9 +116,8 @@ std::optional<KernelWork> convolutionWork(Operation *op) {
     return convWeightGradWork(params);
   }
   bool grad = isa<graph::ConvInputGradOp>(op);
-  return convWork(grad ? planConvInputGrad(*g, type, type)
-                       : planConvForward(*g, type, type),
-                  grad);
+  return convWork(
+      grad ? planConvInputGrad(*g, type, type) : planConvForward(*g, type, type), grad);
 }
 
 } // namespace
@@ -245,6 +245,8 @@ double operationUs(Operation *op, const DeviceRates &rates) {
   if (isa<graph::Collective>(op))
     return 0; // it runs beside others
   double flops = flopsOf(op), bytes = operandBytes(op) - untouchedBytes(op);
+  if (graph::ContractOp product = addedProduct(op))
+    return productUs(product, product.flops(), bytes, rates);
   if (auto product = dyn_cast<graph::ContractOp>(op))
     return productUs(product, flops, bytes, rates);
   LaunchWork work(rates);

@@ -35,8 +35,10 @@ struct Dims {
 /// The product `op` of other operands.
 ContractOp createContract(PatternRewriter &rewriter, ContractOp op, Value lhs, Value rhs,
                           const Dims &l, const Dims &r) {
-  return rewriter.create<ContractOp>(op.getLoc(), lhs, rhs, l.batch, r.batch, l.contract,
-                                     r.contract, op.getRoundToAttr());
+  auto made = rewriter.create<ContractOp>(op.getLoc(), lhs, rhs, l.batch, r.batch,
+                                          l.contract, r.contract, op.getRoundToAttr());
+  made->setDiscardableAttrs(op->getDiscardableAttrDictionary());
+  return made;
 }
 
 Dims lhsDims(ContractOp op) {

@@ -3,6 +3,7 @@
 // when the order is known; those of the state here, once for all programs.
 
 #include "passes/Collectives.h"
+#include "passes/NarrowReads.h"
 #include "passes/Passes.h"
 #include "passes/StateLayout.h"
 #include "passes/StateWrites.h"
@@ -47,6 +48,7 @@ public:
       builder.bind(root, builder.stateBuffer(symbol));
     bindOutputs();
     bindGradients();
+    bindAddedSums(function.getBody().front(), builder);
     Block &block = function.getBody().front();
     bool failedAny = false; // report all, not the first
     for (Operation &op : llvm::make_early_inc_range(block.without_terminator()))
@@ -135,6 +137,8 @@ private:
     if (isa<graph::WriteOp>(op))
       return success(); // the producer has written the state
     // Views are lowered where they are read: products may not need them.
+    if (isReadNarrow(op))
+      return success();
     bool view = isa<graph::ReshapeOp, graph::TransposeOp, graph::SliceOp>(op);
     if (view && !op->hasAttr(copyAttr) && !builder.find(op->getResult(0)) &&
         !builder.isWritten(op->getOperand(0)))

@@ -1,5 +1,6 @@
 #include "passes/MeasureStep.h"
 
+#include "passes/AddProduct.h"
 #include "passes/Pipeline.h"
 #include "passes/PlanLaunches.h"
 #include "passes/RegionDomain.h"
@@ -265,6 +266,11 @@ private:
   /// As PlanMemory merges buffers, and what single results are computed from.
   void measureRegion(graph::RegionOp region, RecomputeProblem::Op &op) {
     const auto &values = step.problem.values;
+    if (addedProduct(region)) {
+      int32_t sum = step.indexOf(region.getInputs()[addedSum]);
+      op.inPlace.push_back({sum, step.indexOf(region.getResult(0))});
+      return;
+    }
     FailureOr<RegionDomain> domain = analyseRegion(region);
     if (failed(domain))
       return;

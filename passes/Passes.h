@@ -21,6 +21,7 @@ std::unique_ptr<mlir::Pass> createBuildBackward(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildUpdate(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildEntries(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createAssignPrecision(const TrainingSpec &spec);
+std::unique_ptr<mlir::Pass> createChunkLogits(int64_t targetBytes);
 std::unique_ptr<mlir::Pass> createVerifyTrain();
 
 std::unique_ptr<mlir::Pass> createDecomposeComposites();
@@ -32,6 +33,7 @@ std::unique_ptr<mlir::Pass> createLowerGraphToPlan();
 std::unique_ptr<mlir::Pass> createChainLaunches();
 std::unique_ptr<mlir::Pass> createOrderPlan();
 std::unique_ptr<mlir::Pass> createStreamOffload();
+std::unique_ptr<mlir::Pass> createFuseUpdates();
 std::unique_ptr<mlir::Pass> createMergeUpdates();
 std::unique_ptr<mlir::Pass> createScheduleCollectives();
 std::unique_ptr<mlir::Pass> createPlanMemory();

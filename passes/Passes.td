@@ -140,6 +140,18 @@ def AssignPrecision : SpecPass<"assign-precision", "createAssignPrecision"> {
   }];
 }
 
+def ChunkLogits : Pass<"chunk-logits", "::mlir::ModuleOp"> {
+  let summary = "Large logits are computed, used and differentiated by blocks of rows";
+  let description = [{
+    Where the logits of a cross entropy have more than `target-bytes`, and only the loss reads them, the entry that trains computes a block of
+    their rows, their losses, their gradient and what follows from it, then the next block. Losses of rows are joined before they are
+    added up; the gradient of the weight goes on from block to block in the same bytes (a region of the kernel `add_product`). A block is a
+    multiple of 256 rows, so that all sums keep their order and their bits; 256 at least, and at most 16 blocks.
+  }];
+  let options = [Option<"targetBytes", "target-bytes", "int64_t", "16 << 20", "logits of a block, in f32">];
+  let constructor = "::sluice::createChunkLogits(16 << 20)";
+}
+
 def VerifyTrain : Pass<"verify-train", "::mlir::ModuleOp"> {
   let summary = "Checks what the train stage promises";
   let description = [{
@@ -280,6 +292,27 @@ def StreamOffload : Pass<"stream-offload", "::mlir::ModuleOp"> {
     ```
   }];
   let constructor = "::sluice::createStreamOffload()";
+}
+
+def FuseUpdates : Pass<"fuse-updates", "::mlir::ModuleOp"> {
+  let summary = "Applies updates to tiles of gradients that are never stored";
+  let description = [{
+    Where a gradient of f32 is written by one product (or convolution) and read by nothing but the elementwise update of its parameter, both
+    become a launch of two stages: a worker computes a tile of the gradient in its scratch and updates the same tile of the
+    parameter and its moments. Taken where the cost model sees no loss and no instant then needs more than the peak.
+    Programs with copies to the host are left as they are. Predicted times are added up.
+
+    ```mlir
+    plan.launch "contract" units 22 chunk 1 node "fc1" { plan.stage @gemm_f32 ins(%dy, %x) outs(%g) scratch(%s) {params = ...} }
+    plan.launch "mul+sub" units 100 chunk 8 node "fc1.weight" { plan.stage @kernel_0 ins(%lr, %g, %w) outs(%w) {params = array<i64: 409600>} }
+    // becomes
+    plan.launch "contract+mul+sub" units 22 chunk 1 node "fc1+fc1.weight" {
+      plan.stage @gemm_f32 ins(%dy, %x) outs(%tiles) scratch(%s) {params = ..., unit_strides = array<i64: 0, 0, 98304, 0>, ...}
+      plan.stage @kernel_0_tiles_1 ins(%lr, %tiles, %w) outs(%w) {params = array<i64: 409600, 512, 800, 48, 512>, ...}
+    }
+    ```
+  }];
+  let constructor = "::sluice::createFuseUpdates()";
 }
 
 def MergeUpdates : Pass<"merge-updates", "::mlir::ModuleOp"> {

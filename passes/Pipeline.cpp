@@ -2,6 +2,7 @@
 
 #include "passes/Pipeline.h"
 
+#include "ir/TrainingSpec.h"
 #include "passes/OffloadStep.h"
 #include "passes/Passes.h"
 
@@ -35,6 +36,8 @@ void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
   passes.addPass(createCSEPass());
   passes.addPass(createCanonicalizerPass());
   passes.addPass(createCSEPass());
+  // Last: what sums over rows is known, and all that was equal is joined.
+  passes.addPass(createChunkLogits(spec.logitsBytes));
   passes.addPass(createVerifyTrain());
 }
 
@@ -79,8 +82,11 @@ void buildPlanPipeline(OpPassManager &passes, bool chain, const OffloadNames *of
   // When a tensor is idle follows from the order, how long from the times.
   passes.addPass(offload ? createStreamOffload(*offload) : createStreamOffload());
   // Behind copies, which are timed by single launches, and while live ranges may change.
-  if (chain)
+  // Updates that find no product to be fused into are merged.
+  if (chain) {
+    passes.addPass(createFuseUpdates());
     passes.addPass(createMergeUpdates());
+  }
   // Behind all that moves launches, which knows collectives as launches like others.
   passes.addPass(createScheduleCollectives());
   // Live ranges follow from the order and the copies, so offsets come after both.

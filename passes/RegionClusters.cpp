@@ -1,6 +1,7 @@
 #include "passes/RegionClusters.h"
 
 #include "passes/BlockOrder.h"
+#include "passes/NarrowReads.h"
 
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/SmallPtrSet.h"
@@ -130,6 +131,10 @@ void RegionClusters::grow(bool fuse) {
 
 void RegionClusters::add(Operation *op, bool fuse) {
   if (fuse && readInPlace(op))
+    return;
+  if (fuse && mayBeReadNarrow(op))
+    cloneIntoUsers(op);
+  if (isReadNarrow(op))
     return;
   bool isConstant = isa<graph::ConstantOp>(op);
   bool view = isa<graph::ReshapeOp>(op);

@@ -2,6 +2,7 @@
 
 #include "passes/BlockOrder.h"
 #include "passes/Collectives.h"
+#include "passes/NarrowReads.h"
 #include "passes/RegionDomain.h"
 #include "passes/lowering/Lowerings.h"
 
@@ -14,6 +15,8 @@ namespace {
 
 /// What reads the result may read the operand's bytes.
 bool mayBeView(Operation *op) {
+  if (isReadNarrow(op))
+    return true;
   return isa<graph::ReshapeOp, graph::SliceOp, graph::TransposeOp>(op) &&
          !op->hasAttr(copyAttr);
 }

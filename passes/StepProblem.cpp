@@ -3,9 +3,11 @@
 #include "passes/EntryFunctions.h"
 #include "passes/LaunchCosts.h"
 #include "passes/NamePatterns.h"
+#include "passes/NarrowReads.h"
 #include "passes/PlanLaunches.h"
 #include "passes/RegionDomain.h"
 #include "passes/RegionResults.h"
+#include "passes/RowBlocks.h"
 #include "passes/TensorFacts.h"
 #include "passes/lowering/Lowerings.h"
 
@@ -33,6 +35,8 @@ bool isContiguous(graph::SliceOp slice) {
 bool isView(Operation *op) {
   if (isa<graph::ReshapeOp>(op))
     return !op->hasAttr(copyAttr);
+  if (isReadNarrow(op))
+    return true;
   if (auto slice = dyn_cast<graph::SliceOp>(op); slice && isContiguous(slice))
     return true;
   // Products read through these.
@@ -63,14 +67,15 @@ llvm::SmallPtrSet<Operation *, 32> lossParts(func::FuncOp entry) {
     bool waits = llvm::any_of(op.getOperands(), [&](Value operand) {
       return operand.getDefiningOp() && !parts.contains(operand.getDefiningOp());
     });
+    waits |= op.hasAttr(rowBlockAttr);
     if (lies(&op) || ((reached.contains(&op) || isView(&op)) && !waits))
       parts.insert(&op);
   }
   return parts;
 }
 
-/// True if few operations read what `op` leads to, all of them regions or sums over ranks,
-/// and the last write state: an optimizer's update, or a statistic.
+/// True if few operations read what `op` leads to, all of them regions or sums over
+/// ranks, and the last write state: an optimizer's update, or a statistic.
 bool leadsToStateOnly(Operation *op) {
   constexpr size_t few = 12;
   llvm::SmallPtrSet<Operation *, 16> reached;

@@ -129,12 +129,18 @@ private:
     if (failed(domain))
       return kernel.emitError("cannot be one kernel");
     bool elastic = isElastic(region);
-    if (elastic && (stage.getParams().size() != 1 || domain->kind != WalkKind::Flat))
+    std::optional<unsigned> tiled = tileInput(region);
+    std::optional<TileParams> tiles = TileParams::unpack(stage.getParams());
+    if (elastic && (domain->kind != WalkKind::Flat ||
+                    (tiled ? !tiles : stage.getParams().size() != 1)))
       return stage.emitError("'")
-             << kernel.getSymName() << "' takes the number of elements, found "
-             << stage.getParams().size() << " parameters";
+             << kernel.getSymName() << "' takes the "
+             << (tiled ? "sizes of a matrix and of its tiles" : "number of elements")
+             << ", found " << stage.getParams().size() << " parameters";
     int64_t elements = elastic ? stage.getParams()[0] : 0;
-    int64_t units = elastic ? elasticUnits(elements) : domain->units;
+    int64_t units = tiled     ? tiles->units()
+                    : elastic ? elasticUnits(elements)
+                              : domain->units;
     if (units != stage.units() * int64_t(stage.getUnitScale()))
       return launch.emitError("has ")
              << stage.units() << " units, '" << kernel.getSymName() << "' has " << units;
@@ -147,6 +153,10 @@ private:
       needed.push_back(bytesOf(input));
     for (Value output : region.getOutputs())
       needed.push_back(bytesOf(output));
+    if (tiled)
+      if (failed(verifyTiles(stage, region.getInputs()[*tiled], *tiled,
+                             tiles->tileElements())))
+        return failure();
     if (kernel.getScratch() > 0)
       needed.push_back(kernel.getScratch());
     if (needed.size() != stage.getNumOperands())
@@ -159,6 +169,18 @@ private:
         return failure();
     }
     return success();
+  }
+
+  /// What lies tile by tile is a value of one chunk.
+  static LogicalResult verifyTiles(plan::StageOp stage, Value input, unsigned tiled,
+                                   int64_t elements) {
+    int64_t bytes =
+        elements * plan::elementBytes(graph::tensorType(input).getElementType());
+    if (unitStride(stage, tiled) == bytes * int64_t(stage.getUnitScale()))
+      return success();
+    return stage.emitError("operand ")
+           << tiled << " of '" << stage.getKernel() << "' has " << bytes
+           << " bytes a tile, its stride is " << unitStride(stage, tiled);
   }
 
   static LogicalResult expectBytes(plan::StageOp stage, unsigned i, int64_t needed) {

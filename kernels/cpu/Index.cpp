@@ -2,6 +2,7 @@
 
 #include "kernels/MoveParams.h"
 #include "kernels/cpu/ElementSize.h"
+#include "kernels/cpu/Half.h"
 #include "kernels/cpu/Kernels.h"
 #include "kernels/cpu/Vector.h"
 
@@ -137,17 +138,16 @@ void gatherElements(void *const *buffers, const int64_t *params, int64_t begin,
   });
 }
 
-void scatterAdd(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
-                int64_t) {
-  auto p = readParams<ScatterAddParams>(params);
+template <typename S>
+static void addRows(const ScatterAddParams &p, void *const *buffers, int64_t begin,
+                    int64_t end) {
   Indices indices{buffers[0], p.indexBytes, p.axis};
   int64_t blocks = ceilDiv(p.inner, p.unitCols);
-  if (p.axis == 0)
-    return;
   for (int64_t u = begin; u < end; ++u) {
     int64_t outer = u / blocks, col = u % blocks * p.unitCols;
     int64_t cols = least(p.unitCols, p.inner - col);
-    auto *from = static_cast<const float *>(buffers[1]) + outer * p.count * p.inner + col;
+    auto *from = static_cast<const typename S::Element *>(buffers[1]) +
+                 outer * p.count * p.inner + col;
     auto *to = static_cast<float *>(buffers[2]) + outer * p.axis * p.inner + col;
     if (!p.accumulate)
       for (int64_t i = 0; i < p.axis; ++i)
@@ -157,11 +157,19 @@ void scatterAdd(void *const *buffers, const int64_t *params, int64_t begin, int6
       if (i < 0)
         continue;
       float *__restrict row = to + i * p.inner;
-      const float *__restrict update = from;
+      const typename S::Element *__restrict update = from;
       for (int64_t j = 0; j < cols; ++j)
-        row[j] += update[j];
+        row[j] += S::load1(update + j);
     }
   }
+}
+
+void scatterAdd(void *const *buffers, const int64_t *params, int64_t begin, int64_t end,
+                int64_t) {
+  auto p = readParams<ScatterAddParams>(params);
+  if (p.axis == 0)
+    return;
+  byFormat(p.updatesType, [&]<typename S>(S) { addRows<S>(p, buffers, begin, end); });
 }
 
 void scatterElements(void *const *buffers, const int64_t *params, int64_t begin,

@@ -2,6 +2,7 @@
 // strides they write with.
 
 #include "kernels/Params.h"
+#include "passes/AddProduct.h"
 #include "passes/ContractShape.h"
 #include "passes/lowering/Lowerings.h"
 #include "passes/lowering/StridedView.h"
@@ -18,9 +19,10 @@ struct Placed {
 };
 
 /// Reads and writes through as many views as the kernel's strides can express.
-FailureOr<Placed> placeProduct(graph::ContractOp op, const ProgramBuilder &builder) {
-  StridedView lhs[] = {readView(op.getLhs(), builder), contiguousView(op.getLhs())};
-  StridedView rhs[] = {readView(op.getRhs(), builder), contiguousView(op.getRhs())};
+FailureOr<Placed> placeProduct(graph::ContractOp op, Value left, Value right,
+                               const ProgramBuilder &builder) {
+  StridedView lhs[] = {readView(left, builder), contiguousView(left)};
+  StridedView rhs[] = {readView(right, builder), contiguousView(right)};
   StridedView result[] = {writeView(op.getY(), builder), contiguousView(op.getY())};
   for (const StridedView &y : result)
     for (const StridedView &a : lhs)
@@ -33,8 +35,10 @@ FailureOr<Placed> placeProduct(graph::ContractOp op, const ProgramBuilder &build
 
 class ContractLowering {
 public:
-  ContractLowering(graph::ContractOp op, const Placed &placed, ProgramBuilder &builder)
-      : op(op), builder(builder),
+  /// `op` is in the place of `product`, or the product itself.
+  ContractLowering(Operation *op, graph::ContractOp product, const Placed &placed,
+                   ProgramBuilder &builder)
+      : op(op), flops(product.flops()), builder(builder),
         a(bytesFrom(placed.lhs, builder.bufferOf(placed.lhs.root), builder)),
         b(bytesFrom(placed.rhs, builder.bufferOf(placed.rhs.root), builder)),
         c(bytesFrom(placed.result, builder.destination(placed.result.root), builder)) {}
@@ -58,7 +62,7 @@ public:
 private:
   FlatSymbolRefAttr kernel(StringRef name) { return builder.symbols.builtin(name); }
   LaunchSpec product(const GemmPlan &plan) {
-    return {"contract", plan.gemmUnits, plan.gemmChunk, op.flops()};
+    return {"contract", plan.gemmUnits, plan.gemmChunk, flops};
   }
 
   void runPacked(const GemmPlan &plan) {
@@ -77,7 +81,7 @@ private:
 
   void runSplitK(const GemmPlan &plan) {
     Value partial = builder.buffer("partial", "workspace", plan.partialBytes);
-    builder.launch(op, {"contract", plan.splitUnits, plan.splitChunk, op.flops()},
+    builder.launch(op, {"contract", plan.splitUnits, plan.splitChunk, flops},
                    {kernel("gemm_splitk_f32"),
                     {a, b},
                     {partial},
@@ -89,7 +93,8 @@ private:
         {kernel("sum_slices_f32"), {partial}, {c}, 0, packParams(plan.sum), {}});
   }
 
-  graph::ContractOp op;
+  Operation *op;
+  double flops;
   ProgramBuilder &builder;
   Value a, b, c;
 };
@@ -126,7 +131,7 @@ LogicalResult lowerContract(graph::ContractOp op, ProgramBuilder &builder) {
     builder.destination(op.getY());
     return success();
   }
-  FailureOr<Placed> placed = placeProduct(op, builder);
+  FailureOr<Placed> placed = placeProduct(op, op.getLhs(), op.getRhs(), builder);
   if (failed(placed))
     return failure();
   if (placed->params.k == 0) {
@@ -134,11 +139,45 @@ LogicalResult lowerContract(graph::ContractOp op, ProgramBuilder &builder) {
               builder.launches.getF32FloatAttr(0), builder);
     return success();
   }
-  ContractLowering(op, *placed, builder)
+  ContractLowering(op, op, *placed, builder)
       .run(planGemm(placed->params, /*wholeRows=*/false));
   if (placed->result.root != op.getY())
     builder.markWritten(op.getY());
   return success();
+}
+
+LogicalResult lowerAddProduct(graph::RegionOp op, ProgramBuilder &builder) {
+  graph::ContractOp product = addedProduct(op);
+  if (failed(formatsOf(product)))
+    return failure();
+  Value sum = builder.bufferOf(op.getInputs()[addedSum]);
+  Value target = builder.destination(op.getResult(0));
+  auto type = graph::tensorType(op.getResult(0));
+  if (sum != target)
+    builder.copy(op, sum, target, type.getNumElements(),
+                 plan::elementBytes(type.getElementType()));
+  FailureOr<Placed> placed =
+      placeProduct(product, op.getInputs()[0], op.getInputs()[1], builder);
+  if (failed(placed))
+    return failure();
+  placed->result = contiguousView(op.getResult(0));
+  placed->params.accumulate = 1;
+  ContractLowering(op, product, *placed, builder)
+      .run(planGemm(placed->params, /*wholeRows=*/false));
+  return success();
+}
+
+void bindAddedSums(Block &block, ProgramBuilder &builder) {
+  for (Operation &op : llvm::reverse(block)) {
+    if (!addedProduct(&op))
+      continue;
+    Value target = builder.destination(op.getResult(0));
+    Value sum = op.getOperand(addedSum);
+    if (sum.hasOneUse() && sum.getDefiningOp() && !builder.find(sum) &&
+        (addedProduct(sum.getDefiningOp()) ||
+         isa<graph::ContractOp>(sum.getDefiningOp())))
+      builder.bind(sum, target);
+  }
 }
 
 } // namespace sluice

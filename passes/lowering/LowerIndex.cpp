@@ -2,6 +2,7 @@
 
 #include "kernels/Params.h"
 #include "passes/ContractShape.h"
+#include "passes/NarrowReads.h"
 #include "passes/lowering/Lowerings.h"
 
 #include <numeric>
@@ -73,17 +74,18 @@ LogicalResult lowerGather(graph::GatherOp op, ProgramBuilder &builder) {
 LogicalResult lowerScatterAdd(graph::ScatterAddOp op, ProgramBuilder &builder) {
   if (failed(expectF32(op, op.getUpdates())))
     return failure();
-  Value y = builder.destination(op.getY());
+  Value y = builder.destination(op.getY()), updates = narrowSource(op.getUpdates());
   if (isEmpty(op.getY()))
     return success();
   AxisSplit split(graph::tensorType(op.getY()).getShape(), op.getAxis());
   ScatterAddParams params;
+  params.updatesType = *formatOf(graph::tensorType(updates).getElementType());
   params.indexBytes = bytesOfElement(op.getIndices());
   params.outer = split.outer, params.axis = split.size, params.inner = split.inner;
   params.count = graph::tensorType(op.getIndices()).getNumElements();
   params.unitCols = scatterAddUnitCols(params);
-  launch(op, "scatter_add_f32", {op.getIndices(), op.getUpdates()}, y,
-         scatterAddUnits(params), params, builder);
+  launch(op, "scatter_add_f32", {op.getIndices(), updates}, y, scatterAddUnits(params),
+         params, builder);
   return success();
 }
 

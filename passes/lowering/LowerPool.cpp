@@ -1,6 +1,8 @@
 // Pooling and its adjoints: one unit per plane.
 
 #include "kernels/Params.h"
+#include "passes/ContractShape.h"
+#include "passes/NarrowReads.h"
 #include "passes/lowering/Lowerings.h"
 #include "passes/lowering/Spatial.h"
 
@@ -27,15 +29,19 @@ template <typename Op> PoolParams paramsOf(Op op, Value x, Value y) {
 template <typename Op>
 LogicalResult lowerPool(Op op, PoolParams params, StringRef kernel, bool grad,
                         ProgramBuilder &builder) {
-  auto formats = formatsOf(op);
-  if (failed(formats))
+  if (failed(formatsOf(op)))
     return failure();
-  params.sourceType = formats->front(), params.resultType = formats->back();
-  if (formats->size() == 3)
-    params.dyType = (*formats)[1];
   StageSpec stage;
-  for (Value operand : op->getOperands())
-    stage.ins.push_back(builder.bufferOf(operand));
+  SmallVector<int64_t, 4> formats;
+  for (Value operand : op->getOperands()) {
+    Value source = narrowSource(operand);
+    stage.ins.push_back(builder.bufferOf(source));
+    formats.push_back(*formatOf(graph::tensorType(source).getElementType()));
+  }
+  params.sourceType = formats.front();
+  params.resultType = *formatOf(graph::tensorType(op.getY()).getElementType());
+  if (formats.size() == 2)
+    params.dyType = formats[1];
   if (grad)
     stage.scratchBytes = poolGradWorkerBytes(params);
   stage.kernel = builder.symbols.builtin(kernel);

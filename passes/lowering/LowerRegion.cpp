@@ -1,6 +1,7 @@
 // Regions become generated kernels; equal ones are generated once. New values of state
 // that are computed element by element share a kernel whatever their shapes.
 
+#include "passes/AddProduct.h"
 #include "passes/LaunchCosts.h"
 #include "passes/RegionDomain.h"
 #include "passes/lowering/Lowerings.h"
@@ -99,6 +100,8 @@ void lowerUpdate(graph::RegionOp op, ArrayRef<StateName> names, int64_t elements
 } // namespace
 
 LogicalResult lowerRegion(graph::RegionOp op, ProgramBuilder &builder) {
+  if (addedProduct(op))
+    return lowerAddProduct(op, builder);
   SmallVector<StateName> names = updatedState(op, builder);
   if (std::optional<int64_t> elements =
           names.empty() ? std::nullopt : elasticElements(op)) {

@@ -13,6 +13,10 @@ namespace sluice {
 mlir::LogicalResult lowerOperation(mlir::Operation *op, ProgramBuilder &builder);
 
 mlir::LogicalResult lowerContract(graph::ContractOp op, ProgramBuilder &builder);
+/// A product that goes on with a sum (AddProduct.h).
+mlir::LogicalResult lowerAddProduct(graph::RegionOp op, ProgramBuilder &builder);
+/// Gives all sums of a chain of such products the bytes of the last one.
+void bindAddedSums(mlir::Block &block, ProgramBuilder &builder);
 mlir::LogicalResult lowerConv(graph::ConvOp op, ProgramBuilder &builder);
 mlir::LogicalResult lowerConvInputGrad(graph::ConvInputGradOp op,
                                        ProgramBuilder &builder);
@@ -38,23 +42,19 @@ mlir::LogicalResult lowerArgMax(graph::ArgMaxOp op, ProgramBuilder &builder);
 mlir::LogicalResult lowerCumSum(graph::CumSumOp op, ProgramBuilder &builder);
 mlir::LogicalResult lowerCtcLoss(graph::CtcLossOp op, ProgramBuilder &builder);
 mlir::LogicalResult lowerCtcLossGrad(graph::CtcLossGradOp op, ProgramBuilder &builder);
+mlir::LogicalResult lowerAttention(graph::AttentionOp op, ProgramBuilder &builder);
+mlir::LogicalResult lowerAttentionGrad(graph::AttentionGradOp op,
+                                       ProgramBuilder &builder);
 mlir::LogicalResult lowerRegion(graph::RegionOp op, ProgramBuilder &builder);
 mlir::LogicalResult lowerAllReduce(graph::AllReduceOp op, ProgramBuilder &builder);
 
 /// Fills `buffer` with one element of `type`.
-mlir::LogicalResult lowerAttention(graph::AttentionOp op, ProgramBuilder &builder);
-mlir::LogicalResult lowerAttentionGrad(graph::AttentionGradOp op,
-                                       ProgramBuilder &builder);
 void lowerFill(mlir::Operation *op, mlir::Value buffer, mlir::RankedTensorType type,
                mlir::Attribute element, ProgramBuilder &builder);
 
 /// Of a convolution or one of its gradients; nothing for other operations.
 std::optional<ConvGeometry> convGeometry(mlir::Operation *op);
 
-/// A reshape with this attribute copies: its bytes are not those of its operand.
-inline constexpr llvm::StringLiteral copyAttr = "plan.copy";
-
-/// An error unless the element type is f32, the one that the hand-written kernels compute
 /// Where in its operand the bytes of a slice lie as they are; nothing if it has to be
 /// copied.
 std::optional<int64_t> sliceOffsetBytes(graph::SliceOp op);
@@ -62,6 +62,10 @@ std::optional<int64_t> sliceOffsetBytes(graph::SliceOp op);
 /// What the kernel of an attention or of its gradient does; nothing for other operations.
 std::optional<KernelWork> attentionWork(mlir::Operation *op);
 
+/// A reshape with this attribute copies: its bytes are not those of its operand.
+inline constexpr llvm::StringLiteral copyAttr = "plan.copy";
+
+/// An error unless the element type is f32, the one that the hand-written kernels compute
 /// in.
 mlir::LogicalResult expectF32(mlir::Operation *op, mlir::Value value);
 

@@ -94,7 +94,7 @@ class Explain(SluiceTest):
         text = "\n".join(f"{subject}: {why}" for subject, why in lines)
         self.assertRegex(text, r"param/blocks\.0\.up\.weight: parameter \[128, 32\].*trained: kept")
         self.assertRegex(text, r"opt/blocks\.0\.up\.weight/m: moment .*kept between steps")
-        self.assertRegex(text, r"step: gradient, 16384 bytes at step offset \d+, live from launch \d+ to \d+: computed once, kept until the update has read it")
+        self.assertRegex(text, "step: gradient, 16384 bytes: never stored, the update is applied tile by tile as it is computed")
         clipped, _ = self.compile(DECODER, SPEC + "clip: {kind: global_norm, max: 1.0}\n", "clipped")
         text = "\n".join(why for _, why in self.why(clipped, "blocks.0.up.weight"))
         self.assertIn("kept until the norm of all gradients is known", text)

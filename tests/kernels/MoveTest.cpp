@@ -1,3 +1,4 @@
+#include "tests/kernels/HalfFormats.h"
 #include "tests/kernels/KernelCase.h"
 
 #include <cmath>
@@ -161,9 +162,11 @@ TEST(Gather, RowsWrapAndMissingRowsAreZero) {
 TEST(ScatterAdd, IsTheAdjointOfGatherInOrder) {
   std::mt19937 rng(2);
   for (int64_t inner : {1, 40})
-    for (bool accumulate : {false, true}) {
-      ScatterAddParams p{8, 2, 5, inner, int64_t(kIndices.size()), accumulate, 16};
-      auto updates = randomFloats(rng, 2 * p.count * inner);
+    for (int64_t type : {format::kF32, format::kBf16, format::kF16}) {
+      bool accumulate = type != format::kBf16;
+      ScatterAddParams p{8, 2, 5, inner, int64_t(kIndices.size()), accumulate, 16, type};
+      Bytes bytes = stored(randomFloats(rng, 2 * p.count * inner), type);
+      auto updates = loaded(bytes, type);
       auto y = randomFloats(rng, 2 * 5 * inner);
       std::vector<float> expected = accumulate ? y : std::vector<float>(y.size());
       for (int64_t row = 0; row < 2 * p.count; ++row)
@@ -173,7 +176,7 @@ TEST(ScatterAdd, IsTheAdjointOfGatherInOrder) {
       auto after = runEverywhere({"scatter_add_f32",
                                   packParams(p),
                                   scatterAddUnits(p),
-                                  {toBytes(kIndices), toBytes(updates), toBytes(y)}});
+                                  {toBytes(kIndices), bytes, toBytes(y)}});
       EXPECT_EQ(fromBytes<float>(after[2]), expected);
     }
 }

@@ -48,6 +48,28 @@ TEST(HalfOperations, LongAndEmptySums) {
   return %y, %e : tensor<5x5xf32>, tensor<3x3xf32>)");
 }
 
+/// Kernels that widen what they read.
+TEST(HalfOperations, AveragesAndSumsOfRows) {
+  expectSameInBoth(
+      "(%x: tensor<2x3x6x8xf32> {graph.name = \"x\"}, %u: tensor<5x7xf32> {graph.name = "
+      "\"u\"}, %i: tensor<5xi64> {graph.name = \"i\", graph.bounds = array<i64: 0, 3>}) "
+      "-> "
+      "(tensor<2x3x3x4xf32> {graph.name = \"y\"}, tensor<2x3x6x8xf32> {graph.name = "
+      "\"dx\"}, tensor<4x7xf32> {graph.name = \"sums\"}, tensor<5x7xf32> {graph.name = "
+      "\"twice\"})",
+      R"(  %0 = graph.cast %x {element_type = half} : (tensor<2x3x6x8xf32>) -> tensor<2x3x6x8xhalf>
+  %1 = graph.cast %0 {element_type = f32} : (tensor<2x3x6x8xhalf>) -> tensor<2x3x6x8xf32>
+  %2 = graph.avg_pool %1 {kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads_begin = array<i64: 0, 0>, pads_end = array<i64: 0, 0>, output = array<i64: 3, 4>} : (tensor<2x3x6x8xf32>) -> tensor<2x3x3x4xf32>
+  %3 = graph.cast %2 {element_type = half} : (tensor<2x3x3x4xf32>) -> tensor<2x3x3x4xhalf>
+  %4 = graph.cast %3 {element_type = f32} : (tensor<2x3x3x4xhalf>) -> tensor<2x3x3x4xf32>
+  %5 = graph.avg_pool_grad %4 {kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads_begin = array<i64: 0, 0>, pads_end = array<i64: 0, 0>, output = array<i64: 3, 4>, shape = array<i64: 6, 8>} : (tensor<2x3x3x4xf32>) -> tensor<2x3x6x8xf32>
+  %6 = graph.cast %u {element_type = half} : (tensor<5x7xf32>) -> tensor<5x7xhalf>
+  %7 = graph.cast %6 {element_type = f32} : (tensor<5x7xhalf>) -> tensor<5x7xf32>
+  %8 = graph.scatter_add %i, %7 {axis = 0 : i64, size = 4 : i64} : (tensor<5xi64>, tensor<5x7xf32>) -> tensor<4x7xf32>
+  %9 = graph.add %7, %7 : (tensor<5x7xf32>, tensor<5x7xf32>) -> tensor<5x7xf32>
+  return %2, %5, %8, %9 : tensor<2x3x3x4xf32>, tensor<2x3x6x8xf32>, tensor<4x7xf32>, tensor<5x7xf32>)");
+}
+
 /// Heads of attention: transposes are folded into strides of two bytes.
 TEST(HalfOperations, BatchesThroughTransposes) {
   expectSameInBoth(

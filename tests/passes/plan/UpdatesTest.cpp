@@ -1,7 +1,7 @@
 // One update kernel for tensors of all shapes, launches merged over many of them: the
 // same bits as one operation at a time, and every tensor is named.
 
-#include "tests/passes/plan/PlanFixture.h"
+#include "tests/passes/plan/TrainedState.h"
 
 #include <gtest/gtest.h>
 
@@ -64,48 +64,41 @@ CompileOptions optionsFor(const std::string &optimizer, bool clips) {
   return options;
 }
 
-using State = std::map<std::string, std::string>;
-
-/// Names of tensors that have other bytes.
-std::vector<std::string> different(const State &a, const State &b) {
-  std::vector<std::string> names;
-  for (const auto &[name, bytes] : a)
-    if (auto found = b.find(name); found == b.end() || found->second != bytes)
-      names.push_back(name);
-  return a.size() == b.size() ? names : std::vector<std::string>{"other tensors"};
-}
-
-/// Random parameters, then some steps: what a checkpoint holds.
-State trained(const std::string &path, int threads) {
-  Running running(path, threads);
-  if (!running.session)
-    return {};
-  const Plan &plan = running.session->plan();
-  unsigned seed = 90;
-  for (const fbs::StateTensor *tensor : *plan.raw().state()) {
-    if (tensor->role() != fbs::Role::parameter)
-      continue;
-    Shape shape{static_cast<int64_t>(tensor->size() / sizeof(float))};
-    std::string bytes = Running::bytesOf(uniform(shape, -0.5, 0.5, seed++), DType::f32);
-    Status status =
-        running.session->writeState(tensor->name()->str(), bytes.data(), bytes.size());
-    EXPECT_TRUE(status.ok()) << status.message;
-  }
-  std::string program = plan.accumulate() > 1 ? "micro" : "step";
-  for (int64_t k = 0; k < 4; ++k)
-    running.step(inputsOf(plan, program, 30 + k), k * plan.batch());
-  return running.saved();
-}
+/// Gradients of products and convolutions that are cut into tiles of rows, of rows and
+/// columns, and slices of images that are added up.
+const std::string tiled = R"(
+graph.parameter @"param/c1" : tensor<40x3x3x3xf32> "parameter"
+graph.parameter @"param/c2" : tensor<48x40x3x3xf32> "parameter"
+graph.parameter @"param/wide" : tensor<26x30003xf32> "parameter"
+graph.parameter @"param/w" : tensor<67x26xf32> "parameter"
+graph.parameter @"param/out" : tensor<4x115xf32> "parameter"
+func.func @forward(%x: tensor<4x3x28x28xf32> {graph.name = "x"}, %z: tensor<4x30003xf32> {graph.name = "z"}) -> (tensor<4x4xf32> {graph.name = "logits"}) {
+  %c1 = graph.read @"param/c1" : tensor<40x3x3x3xf32>
+  %c2 = graph.read @"param/c2" : tensor<48x40x3x3xf32>
+  %wide = graph.read @"param/wide" : tensor<26x30003xf32>
+  %w = graph.read @"param/w" : tensor<67x26xf32>
+  %out = graph.read @"param/out" : tensor<4x115xf32>
+  %0 = graph.conv %x, %c1 {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads_begin = array<i64: 0, 0>, pads_end = array<i64: 0, 0>, groups = 1 : i64} : (tensor<4x3x28x28xf32>, tensor<40x3x3x3xf32>) -> tensor<4x40x26x26xf32>
+  %1 = graph.tanh %0 : (tensor<4x40x26x26xf32>) -> tensor<4x40x26x26xf32>
+  %2 = graph.conv %1, %c2 {strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads_begin = array<i64: 0, 0>, pads_end = array<i64: 0, 0>, groups = 1 : i64} : (tensor<4x40x26x26xf32>, tensor<48x40x3x3xf32>) -> tensor<4x48x12x12xf32>
+  %3 = graph.reduce %2 {kind = "sum", axes = array<i64: 2, 3>} : (tensor<4x48x12x12xf32>) -> tensor<4x48xf32>
+  %4 = graph.contract %z, %wide {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>} : (tensor<4x30003xf32>, tensor<26x30003xf32>) -> tensor<4x26xf32>
+  %5 = graph.tanh %4 : (tensor<4x26xf32>) -> tensor<4x26xf32>
+  %6 = graph.contract %5, %w {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>} : (tensor<4x26xf32>, tensor<67x26xf32>) -> tensor<4x67xf32>
+  %7 = graph.concat %3, %6 {axis = 1 : i64} : (tensor<4x48xf32>, tensor<4x67xf32>) -> tensor<4x115xf32>
+  %8 = graph.contract %7, %out {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>} : (tensor<4x115xf32>, tensor<4x115xf32>) -> tensor<4x4xf32>
+  return %8 : tensor<4x4xf32>
+})";
 
 /// Fused and merged, by one worker and by two, against one operation at a time.
-void expectSameBits(CompileOptions options) {
+void expectSameBits(const std::string &model, CompileOptions options) {
   PlanFolder folder;
   std::string merged = folder.file("merged.plan"), single = folder.file("single.plan");
   options.outPath = merged;
-  Compiled compiled = compileText(ragged, options);
+  Compiled compiled = compileText(model, options);
   ASSERT_TRUE(compiled.status.ok()) << compiled.status.message;
   options.outPath = single, options.fuse = false;
-  compiled = compileText(ragged, options);
+  compiled = compileText(model, options);
   ASSERT_TRUE(compiled.status.ok()) << compiled.status.message;
   const std::vector<std::string> none;
   State state = trained(merged, 2);
@@ -144,7 +137,11 @@ std::set<std::string> tensorsOf(const fbs::Launch &launch) {
 class Updates : public testing::TestWithParam<const char *> {};
 
 TEST_P(Updates, HaveTheBitsOfSingleOperations) {
-  expectSameBits(optionsFor(GetParam(), true));
+  expectSameBits(ragged, optionsFor(GetParam(), true));
+}
+
+TEST_P(Updates, OfTilesHaveTheBitsOfSingleOperations) {
+  expectSameBits(tiled, optionsFor(GetParam(), false));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Updates,
@@ -179,7 +176,7 @@ TEST(UpdateLaunches, OfGroupsShareTheKernel) {
   Launches launches(options, "step");
   ASSERT_EQ(launches.overParts.size(), 1u);
   EXPECT_EQ(launches.overParts[0]->stages()->size(), 5u);
-  expectSameBits(options);
+  expectSameBits(ragged, options);
 }
 
 TEST(UpdateLaunches, OfAccumulatedGradientsAreOne) {
@@ -189,7 +186,7 @@ TEST(UpdateLaunches, OfAccumulatedGradientsAreOne) {
   options.outPath = folder.file("m.plan");
   Launches launches(options, "update");
   ASSERT_EQ(launches.overParts.size(), 1u);
-  expectSameBits(options);
+  expectSameBits(ragged, options);
 }
 
 TEST(UpdateLaunches, LeaveFrozenTensorsOut) {
@@ -201,7 +198,103 @@ TEST(UpdateLaunches, LeaveFrozenTensorsOut) {
   ASSERT_EQ(launches.overParts.size(), 1u);
   EXPECT_EQ(tensorsOf(*launches.overParts[0]),
             (std::set<std::string>{"b1", "one", "u", "w2"}));
-  expectSameBits(options);
+  expectSameBits(ragged, options);
+}
+
+/// Of a plan: stages over tiles, and bytes of gradients that are stored.
+struct Gradients {
+  std::set<std::string> tiled; // kernels that write tiles
+  uint64_t storedBytes = 0;
+  std::string report;
+
+  Gradients(const std::string &model, const CompileOptions &options,
+            const std::string &program) {
+    Compiled compiled = compileText(model, options);
+    EXPECT_TRUE(compiled.status.ok()) << compiled.status.message;
+    for (const std::string &note : compiled.report.notes)
+      if (note.starts_with("updates: "))
+        report = note;
+    auto read = PlanReader::readFile(options.outPath);
+    EXPECT_TRUE(read.ok()) << read.status().message;
+    if (!read)
+      return;
+    const fbs::Program *found = (*read)->program(program);
+    for (const fbs::Launch *launch : *found->launches()) {
+      const fbs::Stage *stage = launch->stages()->Get(0);
+      for (const fbs::Operand *operand : *stage->operands())
+        if (launch->stages()->size() == 2 && operand->unit_stride() > 0)
+          tiled.insert((*read)->raw().kernels()->Get(stage->kernel())->name()->str());
+    }
+    for (const fbs::BufferInfo *buffer : *found->buffers())
+      if (buffer->category()->str() == "gradients")
+        storedBytes += buffer->size();
+  }
+};
+
+const std::string convolutions = R"(
+graph.parameter @"param/c1" : tensor<40x3x3x3xf32> "parameter"
+graph.parameter @"param/c2" : tensor<48x40x3x3xf32> "parameter"
+graph.parameter @"param/out" : tensor<4x48xf32> "parameter"
+func.func @forward(%x: tensor<4x3x28x28xf32> {graph.name = "x"}) -> (tensor<4x4xf32> {graph.name = "logits"}) {
+  %c1 = graph.read @"param/c1" : tensor<40x3x3x3xf32>
+  %c2 = graph.read @"param/c2" : tensor<48x40x3x3xf32>
+  %out = graph.read @"param/out" : tensor<4x48xf32>
+  %0 = graph.conv %x, %c1 {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads_begin = array<i64: 0, 0>, pads_end = array<i64: 0, 0>, groups = 1 : i64} : (tensor<4x3x28x28xf32>, tensor<40x3x3x3xf32>) -> tensor<4x40x26x26xf32>
+  %1 = graph.tanh %0 : (tensor<4x40x26x26xf32>) -> tensor<4x40x26x26xf32>
+  %2 = graph.conv %1, %c2 {strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads_begin = array<i64: 0, 0>, pads_end = array<i64: 0, 0>, groups = 1 : i64} : (tensor<4x40x26x26xf32>, tensor<48x40x3x3xf32>) -> tensor<4x48x12x12xf32>
+  %3 = graph.reduce %2 {kind = "sum", axes = array<i64: 2, 3>} : (tensor<4x48x12x12xf32>) -> tensor<4x48xf32>
+  %4 = graph.contract %3, %out {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>} : (tensor<4x48xf32>, tensor<4x48xf32>) -> tensor<4x4xf32>
+  return %4 : tensor<4x4xf32>
+})";
+
+TEST(FusedUpdates, StoreNoGradient) {
+  PlanFolder folder;
+  CompileOptions options = optionsFor("adamw", false);
+  options.outPath = folder.file("m.plan");
+  options.spec.threads = 1;
+  Gradients gradients(convolutions, options, "step");
+  EXPECT_EQ(gradients.storedBytes, 0u);
+  EXPECT_EQ(gradients.tiled, (std::set<std::string>{"conv_weight_grad_f32", "gemm_f32",
+                                                    "sum_slices_f32"}));
+  EXPECT_NE(gradients.report.find("3 are applied tile by tile"), std::string::npos)
+      << gradients.report;
+  options = optionsFor("adamw", false);
+  expectSameBits(convolutions, options);
+}
+
+TEST(FusedUpdates, AreNoneWhereAllGradientsAreNeeded) {
+  PlanFolder folder;
+  CompileOptions options = optionsFor("adamw", true);
+  options.outPath = folder.file("m.plan");
+  Gradients clipped(tiled, options, "step");
+  EXPECT_EQ(clipped.tiled, std::set<std::string>());
+  EXPECT_GT(clipped.storedBytes, 26u * 30003 * 4);
+  EXPECT_EQ(clipped.report, "");
+  options = optionsFor("adamw", false);
+  options.outPath = folder.file("m.plan");
+  options.spec.lossScale.kind = "dynamic";
+  EXPECT_EQ(Gradients(tiled, options, "step").tiled, std::set<std::string>());
+}
+
+TEST(FusedUpdates, AddToAccumulators) {
+  PlanFolder folder;
+  CompileOptions options = optionsFor("adam", false);
+  options.spec.accumulate = 2;
+  options.outPath = folder.file("m.plan");
+  EXPECT_EQ(Gradients(convolutions, options, "micro").storedBytes, 0u);
+  expectSameBits(tiled, options);
+}
+
+TEST(FusedUpdates, OfMastersAndNarrowMoments) {
+  for (auto [master, moments] : {std::pair("split", "int8"), std::pair("split", "fp32"),
+                                 std::pair("fp32", "fp8"), std::pair("none", "bf16")}) {
+    SCOPED_TRACE(std::string(master) + " " + moments);
+    CompileOptions options = optionsFor("adamw", false);
+    options.spec.precision.compute = "amp_bf16";
+    options.spec.precision.master = master;
+    options.spec.precision.optimizerState = moments;
+    expectSameBits(tiled, options);
+  }
 }
 
 } // namespace

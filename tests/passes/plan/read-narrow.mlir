@@ -1,0 +1,22 @@
+// RUN: sluice-opt --form-regions --lower-graph-to-plan %s | FileCheck %s
+
+// Average pools and sums of rows read 16 bits: no buffer holds them widened.
+module attributes {graph.threads = 1 : i64} {
+  // CHECK-LABEL: plan.program @infer
+  // CHECK-DAG: %[[HALF:.*]] = plan.buffer {{.*}} size 576 {plan.element = bf16}
+  // CHECK-DAG: %[[ROWS:.*]] = plan.buffer {{.*}} size 70 {plan.element = f16}
+  // CHECK-DAG: %[[POOLED:.*]] = plan.buffer "pooled" "io" size 288
+  // CHECK-DAG: %[[SUMS:.*]] = plan.buffer "sums" "io" size 112
+  // CHECK: plan.queue @compute
+  // CHECK-DAG: plan.stage @avg_pool_f32 ins(%[[HALF]]) outs(%[[POOLED]])
+  // CHECK-DAG: plan.stage @scatter_add_f32 ins(%{{.*}}, %[[ROWS]]) outs(%[[SUMS]])
+  func.func @infer(%x: tensor<2x3x6x8xf32> {graph.name = "x"}, %u: tensor<5x7xf32> {graph.name = "u"}, %i: tensor<5xi64> {graph.name = "i"}) -> (tensor<2x3x3x4xf32> {graph.name = "pooled"}, tensor<4x7xf32> {graph.name = "sums"}) {
+    %0 = graph.cast %x {element_type = bf16} : (tensor<2x3x6x8xf32>) -> tensor<2x3x6x8xbf16>
+    %1 = graph.cast %0 {element_type = f32} : (tensor<2x3x6x8xbf16>) -> tensor<2x3x6x8xf32>
+    %2 = graph.avg_pool %1 {kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads_begin = array<i64: 0, 0>, pads_end = array<i64: 0, 0>, output = array<i64: 3, 4>} : (tensor<2x3x6x8xf32>) -> tensor<2x3x3x4xf32>
+    %3 = graph.cast %u {element_type = f16} : (tensor<5x7xf32>) -> tensor<5x7xf16>
+    %4 = graph.cast %3 {element_type = f32} : (tensor<5x7xf16>) -> tensor<5x7xf32>
+    %5 = graph.scatter_add %i, %4 {axis = 0 : i64, size = 4 : i64} : (tensor<5xi64>, tensor<5x7xf32>) -> tensor<4x7xf32>
+    return %2, %5 : tensor<2x3x3x4xf32>, tensor<4x7xf32>
+  }
+}
