@@ -257,7 +257,7 @@ const SpecKey kKeys[] = {
     {"precision.accumulator", K::String, kReady,
      "fp32, or gradient: as the gradients, which are sums in f32; default fp32"},
     {"precision.optimizer_state", K::String, kReady,
-     "format of the moments: fp32, bf16, int8; default fp32"},
+     "format of the moments: fp32, bf16, int8, fp8; default fp32"},
     {"precision.policy", K::Any, kLater, "formats by importance"},
     {"precision.rules", K::List, kReady, "exceptions by name"},
     {"precision.rules[].match", K::String, kReady, "a glob of parameters or nodes"},

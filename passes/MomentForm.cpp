@@ -3,6 +3,8 @@
 #include "ir/graph/GraphBuilder.h"
 #include "passes/NarrowState.h"
 
+#include <bit>
+
 using namespace mlir;
 
 namespace sluice {
@@ -37,7 +39,7 @@ MomentForm MomentForm::choose(StringRef format, StringRef optimizer,
                               graph::ParameterOp parameter, std::string &reason) {
   if (format == "bf16")
     return {Bf16};
-  if (format != "int8")
+  if (format != "int8" && format != "fp8")
     return {};
   RankedTensorType type = parameter.getTensorType();
   int64_t elements = type.getNumElements();
@@ -53,7 +55,7 @@ MomentForm MomentForm::choose(StringRef format, StringRef optimizer,
     reason =
         std::to_string(elements) + " elements do not divide into blocks of 32 to 256";
   else
-    return {Int8, blockOf(elements)};
+    return {format == "int8" ? Int8 : Fp8, blockOf(elements)};
   return {};
 }
 
@@ -61,31 +63,50 @@ StoredMoment::StoredMoment(MomentForm form, StringRef symbol, RankedTensorType t
                            double fill, StringRef group, StateSymbols &state,
                            EntryReads &reads, OpBuilder &builder)
     : form(form), reads(reads), builder(builder) {
-  Type stored = form.kind == MomentForm::Int8   ? Type(builder.getI8Type())
+  Type stored = form.hasBlocks()                ? Type(builder.getI8Type())
                 : form.kind == MomentForm::Bf16 ? Type(builder.getBF16Type())
                                                 : type.getElementType();
   tensor = state.declare(symbol, type.clone(stored), "moment", group);
-  if (fill != 0 && form.kind != MomentForm::Int8)
+  if (fill != 0 && !form.hasBlocks())
     tensor.setFillAttr(builder.getF64FloatAttr(fill));
   graph::GraphBuilder b(tensor.getLoc(), builder);
-  if (form.kind != MomentForm::Int8) {
+  if (!form.hasBlocks()) {
     exact = b.cast(reads.read(tensor), builder.getF32Type());
     return;
   }
   int64_t blocks = type.getNumElements() / form.block;
-  scale = state.declare((symbol + "/scale").str(),
+  StringRef suffix = form.kind == MomentForm::Int8 ? "/scale" : "/range";
+  scale = state.declare((symbol + suffix).str(),
                         RankedTensorType::get({blocks}, builder.getF32Type()), "moment",
                         group);
-  if (fill != 0) {
-    constexpr double codeOfOne = -1, signedCodeOfOne = -128;
-    tensor.setFillAttr(
-        builder.getF64FloatAttr(isPositive() ? codeOfOne : signedCodeOfOne));
-    scale.setFillAttr(builder.getF64FloatAttr(fill));
+  if (fill != 0)
+    setFill(fill);
+  exact = decode();
+}
+
+/// Codes of 1, and the scale that they are parts of.
+void StoredMoment::setFill(double fill) {
+  constexpr double codeOfOne = -1, signedCodeOfOne = -128, e4m3Of448 = 0x7E;
+  double code = form.kind == MomentForm::Fp8 ? e4m3Of448
+                : isPositive()               ? codeOfOne
+                                             : signedCodeOfOne;
+  if (form.kind == MomentForm::Fp8) { // to the power 1: 2 in the last bits
+    uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(fill));
+    fill = std::bit_cast<float>((bits & ~7u) | 2u);
   }
+  tensor.setFillAttr(builder.getF64FloatAttr(code));
+  scale.setFillAttr(builder.getF64FloatAttr(fill));
+}
+
+Value StoredMoment::decode() {
+  graph::GraphBuilder b(tensor.getLoc(), builder);
+  int64_t blocks = scale.getTensorType().getNumElements();
   Value codes = b.reshape(reads.read(tensor), {blocks, form.block});
-  Value unit = b.make<graph::DynamicDecodeOp>(codes, isPositive());
-  Value largest = b.reshape(reads.read(scale), {blocks, 1});
-  exact = b.mul(unit, b.broadcastLike(largest, unit));
+  Value scales = b.broadcast(b.reshape(reads.read(scale), {blocks, 1}),
+                             graph::tensorType(codes).getShape());
+  if (form.kind == MomentForm::Fp8)
+    return b.make<graph::RangeDecodeOp>(codes, scales);
+  return b.mul(b.make<graph::DynamicDecodeOp>(codes, isPositive()), scales);
 }
 
 bool StoredMoment::isPositive() {
@@ -94,7 +115,7 @@ bool StoredMoment::isPositive() {
 }
 
 void StoredMoment::write(Value next, Value moves) {
-  if (form.kind == MomentForm::Int8)
+  if (form.hasBlocks())
     return writeCodes(next, moves);
   graph::GraphBuilder b(tensor.getLoc(), builder);
   if (form.kind == MomentForm::Bf16)
@@ -111,16 +132,30 @@ void StoredMoment::writeStored(graph::ParameterOp target, Value next, Value move
 }
 
 void StoredMoment::writeCodes(Value next, Value moves) {
+  Value stored, codes = encode(next, stored);
+  writeStored(tensor, codes, moves);
+  writeStored(scale, stored, moves);
+}
+
+Value StoredMoment::encode(Value next, Value &stored) {
   constexpr double leastNormal = 0x1p-126; // below, the inverse may not be finite
   graph::GraphBuilder b(tensor.getLoc(), builder);
-  Value largest = b.reduce(b.make<graph::AbsOp>(next), "max", {1}, /*keep=*/true);
+  Value sizes = b.make<graph::AbsOp>(next);
+  Value largest = b.reduce(sizes, "max", {1}, /*keep=*/true);
+  if (form.kind == MomentForm::Fp8) {
+    Value some = b.compare(sizes, "gt", b.splatLike(sizes, 0));
+    Value nonZero = b.select(some, sizes, b.splatLike(sizes, 0x1.fffffep127));
+    Value least = b.reduce(nonZero, "min", {1}, /*keep=*/true);
+    stored = b.make<graph::RangeScaleOp>(largest, least, isPositive());
+    return b.make<graph::RangeEncodeOp>(next, b.broadcastLike(stored, next),
+                                        isPositive());
+  }
+  stored = largest;
   Value usable = b.compare(largest, "ge", b.splatLike(largest, leastNormal));
   Value one = b.splatLike(largest, 1), zero = b.splatLike(largest, 0);
   Value inverse = b.select(usable, b.div(one, b.select(usable, largest, one)), zero);
-  Value codes = b.make<graph::DynamicEncodeOp>(
-      b.mul(next, b.broadcastLike(inverse, next)), isPositive());
-  writeStored(tensor, codes, moves);
-  writeStored(scale, largest, moves);
+  return b.make<graph::DynamicEncodeOp>(b.mul(next, b.broadcastLike(inverse, next)),
+                                        isPositive());
 }
 
 } // namespace sluice

@@ -10,15 +10,17 @@ struct MomentForm {
   enum Kind {
     F32,
     Bf16, ///< rounded stochastically: what decays slowly would stand still otherwise
-    Int8  ///< codes of the dynamic map, in blocks with their largest magnitude
+    Int8, ///< codes of the dynamic map, in blocks with their largest magnitude
+    Fp8   ///< e4m3 codes, in blocks whose range is expanded to that of the format
   };
   Kind kind = F32;
-  int64_t block = 0; ///< Int8: elements of one, in row-major order
+  int64_t block = 0; ///< Int8, Fp8: elements of one, in row-major order
+  bool hasBlocks() const { return block > 0; }
 
-  /// bf16 for all; int8 for tensors of rank 2 and above with 4096 elements or more that
-  /// are no embedding and divide into blocks: of 256, else of the largest divisor from 32
-  /// to 255 (Dettmers et al., 2022). Adafactor and Muon keep f32. `reason` says why a
-  /// tensor stays f32 under int8.
+  /// bf16 for all; int8 and fp8 for tensors of rank 2 and above with 4096 elements or
+  /// more that are no embedding and divide into blocks: of 256, else of the largest
+  /// divisor from 32 to 255 (Dettmers et al., 2022). Adafactor and Muon keep f32.
+  /// `reason` says why a tensor stays f32 under these.
   static MomentForm choose(llvm::StringRef format, llvm::StringRef optimizer,
                            graph::ParameterOp parameter, std::string &reason);
 };
@@ -30,7 +32,7 @@ public:
                double fill, llvm::StringRef group, StateSymbols &state, EntryReads &reads,
                mlir::OpBuilder &builder);
 
-  /// f32; under Int8 of shape [blocks, elements of a block].
+  /// f32; where there are blocks of shape [blocks, elements of a block].
   mlir::Value value() const { return exact; }
   /// Writes `next` where `moves` (i1, scalar) holds, else keeps every bit.
   void write(mlir::Value next, mlir::Value moves);
@@ -38,6 +40,10 @@ public:
 private:
   void writeStored(graph::ParameterOp target, mlir::Value next, mlir::Value moves);
   void writeCodes(mlir::Value next, mlir::Value moves);
+  void setFill(double fill);
+  /// The codes of values as the form has them, and back.
+  mlir::Value encode(mlir::Value next, mlir::Value &stored);
+  mlir::Value decode();
   /// No entry below 0: the map without signs has twice the values.
   bool isPositive();
 

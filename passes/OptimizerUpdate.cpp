@@ -95,7 +95,7 @@ Value OptimizerUpdate::keep(StringRef name, RankedTensorType type, double fill) 
 void OptimizerUpdate::build(Value gradient) {
   graph::GraphBuilder b(parameter.getLoc(), builder);
   Value exact = readExact(parameter, state, reads, builder), w = exact;
-  if (form.kind == MomentForm::Int8) { // all in the shape of the blocks
+  if (form.hasBlocks()) { // all in the shape of the blocks
     int64_t elements = parameter.getTensorType().getNumElements();
     w = b.reshape(w, {elements / form.block, form.block});
     gradient = b.reshape(gradient, {elements / form.block, form.block});

@@ -10,7 +10,7 @@ namespace sluice {
 /// its group in `graph.groups`.
 class OptimizerUpdate {
 public:
-  /// `momentFormat`: fp32, bf16 or int8. `finite`: i1, whether the update changes
+  /// `momentFormat`: fp32, bf16, int8 or fp8. `finite`: i1, whether the update changes
   /// anything; null: it does.
   OptimizerUpdate(mlir::OpBuilder &builder, StateSymbols &state, EntryReads &reads,
                   graph::ParameterOp parameter, llvm::StringRef momentFormat = "fp32",
@@ -19,7 +19,7 @@ public:
   /// From the mean gradient; writes the parameter and its state.
   void build(mlir::Value gradient);
   MomentForm momentForm() const { return form; }
-  /// Why the moments are f32 although the format is int8; else empty.
+  /// Why the moments are f32 although the format has blocks; else empty.
   const std::string &whyWide() const { return wideReason; }
 
 private:

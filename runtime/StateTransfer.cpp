@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view parameterPrefix = "param/", masterPrefix = "master/",
                            lowSuffix = "/low", momentPrefix = "opt/",
-                           scaleSuffix = "/scale";
+                           scaleSuffix = "/scale", rangeSuffix = "/range";
 
 std::string quoted(std::string_view name) { return "'" + std::string(name) + "'"; }
 
@@ -60,6 +60,7 @@ bool completes(Completion completion, TypeAndCount by, TypeAndCount tensor) {
     return by.type == DType::f32 &&
            (tensor.type == DType::bf16 || tensor.type == DType::f16);
   case Completion::scale:
+  case Completion::range:
     return by.type == DType::f32 && tensor.type == DType::i8 && by.count > 0 &&
            tensor.count % by.count == 0 && tensor.count / by.count > 0 &&
            tensor.count / by.count <= maxStoredBlock;
@@ -78,13 +79,14 @@ template <class Find>
 StoredForm formOf(std::string_view name, TypeAndCount tensor, Find find) {
   StoredForm form;
   form.dtype = tensor.type;
-  for (Completion completion : {Completion::master, Completion::low, Completion::scale}) {
+  for (Completion completion :
+       {Completion::master, Completion::low, Completion::scale, Completion::range}) {
     std::string rest = completionName(name, completion);
     std::optional<TypeAndCount> by = rest.empty() ? std::nullopt : find(rest);
     if (!by || !completes(completion, *by, tensor))
       continue;
     form.completion = completion;
-    if (completion == Completion::scale) {
+    if (form.hasBlocks()) {
       form.block = tensor.count / by->count;
       form.isPositive = isPositiveMoment(name);
     }
@@ -115,8 +117,9 @@ StoredTensor<Byte> storedIn(Owner &session, const fbs::StateTensor &tensor) {
 } // namespace
 
 std::string completionName(std::string_view name, Completion completion) {
-  if (completion == Completion::scale && name.starts_with(momentPrefix))
-    return std::string(name).append(scaleSuffix);
+  bool isScale = completion == Completion::scale;
+  if ((isScale || completion == Completion::range) && name.starts_with(momentPrefix))
+    return std::string(name).append(isScale ? scaleSuffix : rangeSuffix);
   bool isMaster = completion == Completion::master || completion == Completion::low;
   if (!isMaster || !name.starts_with(parameterPrefix))
     return {};
@@ -172,11 +175,16 @@ StoredTensor<uint8_t> storedTensor(Session &session, const fbs::StateTensor &ten
 
 bool isCompletion(const Plan &plan, const fbs::StateTensor &tensor) {
   std::string_view name = viewOf(tensor.name());
-  if (isMaster(tensor) || !name.ends_with(scaleSuffix))
-    return isMaster(tensor);
-  name.remove_suffix(scaleSuffix.size());
-  const fbs::StateTensor *completed = plan.state(name);
-  return completed && storedForm(plan, *completed).completion == Completion::scale;
+  if (isMaster(tensor))
+    return true;
+  for (auto [completion, suffix] : {std::pair(Completion::scale, scaleSuffix),
+                                    std::pair(Completion::range, rangeSuffix)})
+    if (name.ends_with(suffix)) {
+      const fbs::StateTensor *completed =
+          plan.state(name.substr(0, name.size() - suffix.size()));
+      return completed && storedForm(plan, *completed).completion == completion;
+    }
+  return false;
 }
 
 StateSource findSource(const Plan &plan, const fbs::StateTensor &tensor,
@@ -234,7 +242,7 @@ void ConversionNotes::add(const StateSource &source, uint64_t rounded) {
   bool isParameter = name.starts_with(parameterPrefix);
   // Only parameters have masters, or lack one.
   auto text = [&](StoredForm form) {
-    bool isNamed = isParameter || form.completion == Completion::scale;
+    bool isNamed = isParameter || form.hasBlocks();
     return isNamed ? formText(form) : std::string(dtypeName(form.dtype));
   };
   std::string what = isParameter                ? "parameter"

@@ -14,7 +14,8 @@
 namespace sluice {
 
 /// The name of what completes "param/NAME": "master/NAME/low" or "master/NAME"; of what
-/// completes "opt/NAME/m": "opt/NAME/m/scale". Empty for other tensors.
+/// completes "opt/NAME/m": "opt/NAME/m/scale" or "opt/NAME/m/range". Empty for other
+/// tensors.
 std::string completionName(std::string_view name, Completion completion);
 
 /// What completes a parameter has the parameter's shape, and a type that completes its

@@ -1,6 +1,7 @@
 #include "runtime/StoredForm.h"
 
 #include "runtime/DynamicMap.h"
+#include "runtime/RangeCode.h"
 
 #include <algorithm>
 #include <array>
@@ -65,33 +66,59 @@ bool isChanged(float before, float after) {
          !(std::isnan(before) && std::isnan(after));
 }
 
+/// Codes of one block and back: the scale is the largest magnitude, and where that is so
+/// small that its inverse may not be finite all codes are 0.
+class BlockCode {
+public:
+  explicit BlockCode(StoredForm form)
+      : isRange(form.completion == Completion::range), isPositive(form.isPositive),
+        map(form.isPositive) {}
+
+  float scaleOf(std::span<const float> block) const {
+    if (isRange)
+      return range_code::scaleOf(block, isPositive);
+    float largest = 0;
+    for (float value : block)
+      largest = std::max(largest, std::fabs(value));
+    return largest;
+  }
+  int8_t encode(float value, float scale) const {
+    constexpr float leastNormal = 0x1p-126f;
+    if (isRange)
+      return range_code::encode(value, scale, isPositive);
+    return map.encode(value * (scale >= leastNormal ? 1 / scale : 0));
+  }
+  float decode(int8_t code, float scale) const {
+    return isRange ? range_code::decode(code, scale) : map.decode(code) * scale;
+  }
+
+private:
+  bool isRange, isPositive;
+  DynamicMap map;
+};
+
 void readBlocks(const StoredTensor<const uint8_t> &from, uint64_t first,
                 std::span<float> values) {
-  DynamicMap map(from.form.isPositive);
+  BlockCode code(from.form);
   for (size_t i = 0; i < values.size(); ++i)
-    values[i] = map.decode(load<int8_t>(from.data, first + i)) *
-                load<float>(from.completion, (first + i) / from.form.block);
+    values[i] = code.decode(load<int8_t>(from.data, first + i),
+                            load<float>(from.completion, (first + i) / from.form.block));
 }
 
-/// As the update writes them: the scale is the largest magnitude, and where that is so
-/// small that its inverse may not be finite all codes are 0.
+/// As the update writes them.
 uint64_t writeBlocks(const StoredTensor<uint8_t> &to, uint64_t first,
                      std::span<const float> values) {
-  constexpr float leastNormal = 0x1p-126f;
-  DynamicMap map(to.form.isPositive);
+  BlockCode code(to.form);
   uint64_t changed = 0;
   for (size_t begin = 0; begin < values.size(); begin += to.form.block) {
     auto block =
         values.subspan(begin, std::min<size_t>(to.form.block, values.size() - begin));
-    float largest = 0;
-    for (float value : block)
-      largest = std::max(largest, std::fabs(value));
-    float inverse = largest >= leastNormal ? 1 / largest : 0;
-    store(to.completion, (first + begin) / to.form.block, largest);
+    float scale = code.scaleOf(block);
+    store(to.completion, (first + begin) / to.form.block, scale);
     for (size_t i = 0; i < block.size(); ++i) {
-      int8_t code = map.encode(block[i] * inverse);
-      store(to.data, first + begin + i, code);
-      changed += isChanged(block[i], map.decode(code) * largest);
+      int8_t stored = code.encode(block[i], scale);
+      store(to.data, first + begin + i, stored);
+      changed += isChanged(block[i], code.decode(stored, scale));
     }
   }
   return changed;
@@ -100,8 +127,9 @@ uint64_t writeBlocks(const StoredTensor<uint8_t> &to, uint64_t first,
 } // namespace
 
 std::string formText(StoredForm form) {
-  if (form.completion == Completion::scale)
-    return "int8 in blocks of " + std::to_string(form.block);
+  if (form.hasBlocks())
+    return (form.completion == Completion::scale ? "int8" : "fp8") +
+           std::string(" in blocks of ") + std::to_string(form.block);
   std::string text(dtypeName(form.dtype));
   if (form.dtype == DType::f32)
     return text;
@@ -112,6 +140,7 @@ std::string formText(StoredForm form) {
     return text + " with an f32 master";
   case Completion::nothing:
   case Completion::scale:
+  case Completion::range:
     break;
   }
   return text + " without a master";
@@ -126,6 +155,7 @@ uint64_t completionBytes(StoredForm form, uint64_t count) {
   case Completion::master:
     return count * sizeof(float);
   case Completion::scale:
+  case Completion::range:
     return (count + form.block - 1) / form.block * sizeof(float);
   }
   return 0;
@@ -133,7 +163,7 @@ uint64_t completionBytes(StoredForm form, uint64_t count) {
 
 void readExact(const StoredTensor<const uint8_t> &from, uint64_t first,
                std::span<float> values) {
-  if (from.form.completion == Completion::scale)
+  if (from.form.hasBlocks())
     return readBlocks(from, first, values);
   bool isHere = from.form.dtype == DType::f32;
   if (isHere || from.form.completion == Completion::master) {
@@ -154,7 +184,7 @@ uint64_t writeExact(const StoredTensor<uint8_t> &to, uint64_t first,
                     std::span<const float> values) {
   if (values.empty())
     return 0;
-  if (to.form.completion == Completion::scale)
+  if (to.form.hasBlocks())
     return writeBlocks(to, first, values);
   bool isHere = to.form.dtype == DType::f32;
   if (isHere || to.form.completion == Completion::master)

@@ -24,16 +24,20 @@ enum class Completion : uint8_t {
   low,    // i16: the bits of the f32 are (bits of the bf16 << 16) + low
   master, // the f32 itself, of which the tensor is the nearest value
   scale,  // f32 per block: the tensor has codes (i8) of the dynamic map, of parts of it
+  range,  // the same, of 8-bit floating point with its range expanded
 };
 
 struct StoredForm {
   DType dtype = DType::f32;
   Completion completion = Completion::nothing;
-  uint64_t block = 0;      // with a scale: elements of a block, in row-major order
-  bool isPositive = false; // with a scale: the map without signs
+  uint64_t block = 0;      // with scales: elements of a block, in row-major order
+  bool isPositive = false; // with scales: no entry below 0
 
   /// Whether its values convert to and from f32. All others are only copied.
-  bool converts() const { return hasForms(dtype) || completion == Completion::scale; }
+  bool converts() const { return hasForms(dtype) || hasBlocks(); }
+  bool hasBlocks() const {
+    return completion == Completion::scale || completion == Completion::range;
+  }
 
   /// Whether the f32 of the last update can be had.
   bool isExact() const {
@@ -43,7 +47,7 @@ struct StoredForm {
 };
 
 /// "f32", "bf16 with a split master", "bf16 with an f32 master", "bf16 without a master",
-/// "int8 in blocks of 256".
+/// "int8 in blocks of 256", "fp8 in blocks of 256".
 std::string formText(StoredForm form);
 
 /// Bytes of what completes `count` elements.

@@ -63,6 +63,9 @@ SLUICE_NARROW(JoinSplitOp, 2, b.getF32Type(), b.getBF16Type(), b.getI16Type())
 SLUICE_NARROW(RoundStochasticOp, 5, b.getBF16Type(), b.getF32Type(), b.getF32Type())
 SLUICE_NARROW(DynamicEncodeOp, 40, b.getI8Type(), b.getF32Type())
 SLUICE_NARROW(DynamicDecodeOp, 20, b.getF32Type(), b.getI8Type())
+SLUICE_NARROW(RangeScaleOp, 20, b.getF32Type(), b.getF32Type(), b.getF32Type())
+SLUICE_NARROW(RangeEncodeOp, 40, b.getI8Type(), b.getF32Type(), b.getF32Type())
+SLUICE_NARROW(RangeDecodeOp, 20, b.getF32Type(), b.getI8Type(), b.getF32Type())
 #undef SLUICE_NARROW
 
 // --- evaluation

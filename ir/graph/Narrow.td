@@ -45,4 +45,27 @@ def Graph_DynamicDecodeOp : Graph_ElementwiseOp<"dynamic_decode"> {
   let arguments = (ins Graph_IntTensor:$x, UnitAttr:$positive);
   let results = (outs Graph_FloatTensor:$y);
 }
+def Graph_RangeScaleOp : Graph_ElementwiseOp<"range_scale"> {
+  let summary = "Scale of a block for `range_encode`, from its largest magnitude and the least that is not 0";
+  let description = [{
+    The largest magnitude with n in place of its last three bits: magnitudes relative to it are stored to the power k = 2^(n - 2). n is the largest of 2 to 5 (0 to 5 with `positive`) for which (least / largest)^k
+    is not below 2^-9 / 448, what e4m3 can tell from 0 (range expansion of COAT, Xi et al., 2024, with powers of two), else the first. Below 2^-126 the scale is 0.
+  }];
+  let arguments = (ins Graph_FloatTensor:$largest, Graph_FloatTensor:$least, UnitAttr:$positive);
+  let results = (outs Graph_FloatTensor:$y);
+}
+def Graph_RangeEncodeOp : Graph_ElementwiseOp<"range_encode"> {
+  let summary = "Code (i8) of x in 8-bit floating point e4m3: 448 * (|x| / scale)^k, nearest, ties to even, with the sign of x";
+  let description = [{
+    `scale` and k come from `range_scale`. The power is square roots or products; more than 1 counts as 1. Codes are those of e4m3 but for -0 and NaN, which there are none of. With `positive` nothing
+    above 0 becomes 0. All are 0 where the scale is below 2^-126 or NaN.
+  }];
+  let arguments = (ins Graph_FloatTensor:$x, Graph_FloatTensor:$scale, UnitAttr:$positive);
+  let results = (outs Graph_IntTensor:$y);
+}
+def Graph_RangeDecodeOp : Graph_ElementwiseOp<"range_decode"> {
+  let summary = "What a code of `range_encode` stands for: sign * (e4m3 / 448)^(1 / k) * scale, f32";
+  let arguments = (ins Graph_IntTensor:$x, Graph_FloatTensor:$scale);
+  let results = (outs Graph_FloatTensor:$y);
+}
 #endif

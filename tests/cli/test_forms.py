@@ -142,7 +142,7 @@ class Forms(SluiceTest):
         self.data = ["--no-shuffle", "--data", f"tokens=npy:{tokens}", "--data", f"labels=npy:{labels}"]
         spec = "loss: {kind: cross_entropy, logits: logits, labels: labels}\noptimizer: {kind: adamw, lr: 0.01}\n"
         wide, _ = self.compile(DECODER, spec, "wide")
-        for form in ("int8", "bf16"):
+        for form in ("int8", "fp8", "bf16"):
             with self.subTest(form):
                 narrow, _ = self.compile(DECODER, spec, form, "--set", f"precision.optimizer_state={form}")
                 self.train(narrow, form, 2)
@@ -152,8 +152,8 @@ class Forms(SluiceTest):
                 self.same({n: a for n, a in wide_state.items() if n.startswith("param/")},
                           {n: a for n, a in narrow_state.items() if n.startswith("param/")})
                 back = self.through(narrow, f"{form}-wide", f"{form}-back")
-                codes = {n: a for n, a in narrow_state.items() if a.dtype == np.int8 or n.endswith("/scale")}
-                self.assertEqual(bool(codes), form == "int8")
+                codes = {n: a for n, a in narrow_state.items() if a.dtype == np.int8 or n.endswith(("/scale", "/range"))}
+                self.assertEqual(bool(codes), form != "bf16")
                 self.same({n: back[n] for n in codes}, codes)
 
     def test_parameters_by_the_c_api(self):

@@ -113,7 +113,8 @@ class Numbers(Precision):
             model, data, golden = self.recorded(name, input_name)
             for mode in ("compute: amp_bf16", "compute: amp_fp16", "compute: amp_bf16, master: fp32",
                          "compute: amp_bf16, master: none", "compute: amp_bf16, optimizer_state: bf16",
-                         "compute: amp_bf16, optimizer_state: int8", "optimizer_state: int8"):
+                         "compute: amp_bf16, optimizer_state: int8", "optimizer_state: int8", "compute: amp_bf16, optimizer_state: fp8",
+                         "optimizer_state: fp8"):
                 with self.subTest(model=name, mode=mode):
                     losses, _, _, _ = self.train(f"precision: {{{mode}}}\n" + ADAMW, "amp", model=model, data=data)
                     np.testing.assert_allclose(losses, golden, rtol=3e-2)
@@ -277,11 +278,17 @@ class Reports(Precision):
         self.assertIn("the rule 'w2' keeps it", out["parameters"][0]["why"])
 
     def test_what_keeps_f32_moments_under_int8(self):
+        self.keeps_f32_moments("int8", "i8")
+
+    def test_what_keeps_f32_moments_under_fp8(self):
+        self.keeps_f32_moments("fp8", "fp8")
+
+    def keeps_f32_moments(self, form, shown):
         model = HERE.parent.parent / "examples" / "char-decoder" / "char-decoder.onnx"
-        plan, _ = self.compile(model, LOSS + ADAMW + "shapes: {batch: 2}\nprecision: {optimizer_state: int8}\n")
+        plan, _ = self.compile(model, LOSS + ADAMW + f"shapes: {{batch: 2}}\nprecision: {{optimizer_state: {form}}}\n")
         out, _ = self.run_sluice("explain", plan, "--precision")
         rows = {row["name"]: row for row in out["parameters"]}
-        self.assertEqual(rows["blocks.0.up.weight"]["moments"], "i8")
+        self.assertEqual(rows["blocks.0.up.weight"]["moments"], shown)
         # 4 bytes and two codes each, and a scale of each moment for 256 of them.
         self.assertEqual(rows["blocks.0.up.weight"]["bytes"], 512 * 128 * 6 + 2 * 4 * 256)
         for name, why in (("tokens.weight", "an embedding"), ("blocks.0.up.bias", "a vector")):

@@ -40,10 +40,13 @@ void addTensor(const fbs::StateTensor &tensor,
     return;
   ParameterState &parameter = owner->second;
   parameter.bytes += tensor.size();
-  bool isScale = kind == "opt" && rest.ends_with("/scale");
+  bool isRange = rest.ends_with("/range");
+  bool isScale = kind == "opt" && (isRange || rest.ends_with("/scale"));
   if (kind == "master")
     parameter.master = rest.ends_with("/low") ? "split" : typeOf(tensor);
-  else if (!isScale)
+  else if (isRange)
+    parameter.moments = "fp8";
+  else if (!isScale && parameter.moments != "fp8")
     parameter.moments = typeOf(tensor);
 }
 

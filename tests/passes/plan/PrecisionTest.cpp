@@ -59,7 +59,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Mode{"f16", "amp_fp16", "fp32", "fp32", 5e-3},
                     Mode{"bf16Moments", "fp32", "", "bf16", 2e-2},
                     Mode{"int8Moments", "fp32", "", "int8", 3e-2},
-                    Mode{"bf16Int8", "amp_bf16", "split", "int8", 3e-2}),
+                    Mode{"bf16Int8", "amp_bf16", "split", "int8", 3e-2},
+                    Mode{"fp8Moments", "fp32", "", "fp8", 3e-2},
+                    Mode{"bf16Fp8", "amp_bf16", "split", "fp8", 3e-2}),
     [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace
