@@ -93,6 +93,19 @@ std::vector<T> treeSum(const std::function<std::vector<T>(int)> &of, int ranks) 
   return sums[0];
 }
 
+/// Among those that did not arrive; on a busy machine others may be late as well.
+inline void expectNamed(const Status &status, int rank, int size) {
+  const std::string number = " " + std::to_string(rank);
+  std::string list = status.message.substr(0, status.message.find(" of "));
+  EXPECT_TRUE(status.message.starts_with("rank") &&
+              (list.ends_with(number) || list.find(number + ",") != list.npos ||
+               list.find(number + " ") != list.npos))
+      << status.message;
+  EXPECT_NE(status.message.find("of " + std::to_string(size) + " did not arrive at "),
+            std::string::npos)
+      << status.message;
+}
+
 /// Shards of growing length behind an unused element; that of rank 1 is empty.
 inline std::vector<ElementRange> unevenShards(uint64_t count, int ranks) {
   std::vector<ElementRange> shards;
