@@ -49,7 +49,7 @@ void Reader::readPrecision(const YAML::Node &node) {
   if (node["optimizer_state"]) {
     read(node, "optimizer_state", precision.optimizerState, "text");
     oneOf(node["optimizer_state"], precision.optimizerState,
-          {"fp32", "bf16", "int8", "fp8"}, {"fp8"}, "precision.optimizer_state");
+          {"fp32", "bf16", "int8", "fp8"}, {}, "precision.optimizer_state");
   }
   if (node["rules"])
     readRules(node["rules"]);

@@ -330,7 +330,9 @@ TEST_F(SpecReaderTest, PrecisionOfProductsAndState) {
   expectError("precision: {compute: fp64}\n", "amp_bf16");
   expectError("precision: {compute: amp_fp16, master: none}\n", "expected fp32");
   expectError("precision: {master: split}\n", "has no effect under compute fp32");
-  expectError("precision: {optimizer_state: fp8}\n", "not yet supported");
+  EXPECT_EQ(read("precision: {optimizer_state: fp8}\n").spec->precision.optimizerState,
+            "fp8");
+  expectError("precision: {optimizer_state: fp4}\n", "int8");
   expectError("precision: {compute: amp_bf16, rules: [{match: x, storage: e4m3}]}\n",
               "not yet supported");
   expectError("precision: {compute: amp_bf16, rules: [{match: x}]}\n", "'keep: fp32'");
