@@ -1,6 +1,9 @@
 // OrderPlan: moves launches so that fewer bytes are live together, by planning/Order.
 // Launches whose buffers conflict (one writes what the other touches) keep their order.
+// A collective follows what computes its buffer: it needs no bytes, and what reads its
+// result frees some.
 
+#include "passes/Collectives.h"
 #include "passes/Passes.h"
 #include "passes/PlanLaunches.h"
 #include "passes/planning/Order.h"
@@ -19,12 +22,24 @@ constexpr int64_t lineBytes = 64;
 /// Collects the problem of one program.
 class Collector {
 public:
-  explicit Collector(plan::ProgramOp program) : launches(launchesOf(program)) {
+  explicit Collector(plan::ProgramOp program) {
+    SmallVector<plan::LaunchOp> all = launchesOf(program);
+    if (llvm::any_of(all, isCollective))
+      for (plan::LaunchOp launch : all)
+        for (const LaunchAccess &access : accessesOf(launch))
+          touching[access.range.root].push_back({launch, access.written});
+    for (plan::LaunchOp launch : all)
+      if (!follow(launch))
+        launches.push_back(launch);
     for (auto buffer : program.getBody().front().getOps<plan::BufferOp>()) {
+      if (aliases.contains(buffer))
+        continue;
       indices[buffer] = problem.values.size();
       problem.values.push_back({int64_t(llvm::alignTo(buffer.getSize(), lineBytes)),
                                 isInput(buffer), isOutput(buffer)});
     }
+    for (auto [result, source] : aliases)
+      indices[result] = indices[source];
     produced.resize(problem.values.size());
     for (auto [i, value] : llvm::enumerate(problem.values))
       produced[i] = value.preexisting;
@@ -32,13 +47,44 @@ public:
       addNode(i);
   }
 
-  SmallVector<plan::LaunchOp> launches;
+  SmallVector<plan::LaunchOp> launches; // without those that follow others
   OrderProblem problem;
+  llvm::MapVector<Operation *, SmallVector<plan::LaunchOp>> followers;
 
 private:
+  /// A collective over a buffer that one launch has written, and that nothing else
+  /// touches: its result is that buffer under another name.
+  bool follow(plan::LaunchOp launch) {
+    if (!isCollective(launch))
+      return false;
+    SmallVector<LaunchAccess> own = accessesOf(launch);
+    auto from = dyn_cast<plan::BufferOp>(own.front().range.root),
+         to = dyn_cast<plan::BufferOp>(own.back().range.root);
+    if (!from || !to || isInput(from) || isOutput(from) || isOutput(to) ||
+        from.getSize() != to.getSize() || aliases.contains(from))
+      return false;
+    plan::LaunchOp writer;
+    for (auto &[other, written] : touching[from]) {
+      if (other == launch)
+        continue;
+      if (!written || (writer && writer != other))
+        return false;
+      writer = other;
+    }
+    if (!writer || isCollective(writer))
+      return false;
+    if (from != to)
+      aliases[to] = from;
+    followers[writer].push_back(launch);
+    return true;
+  }
+
   void addNode(size_t index) {
     OrderProblem::Node node;
     SmallVector<LaunchAccess> accesses = accessesOf(launches[index]);
+    for (LaunchAccess &access : accesses)
+      if (Operation *source = aliases.lookup(access.range.root))
+        access.range.root = source;
     for (const LaunchAccess &access : accesses) {
       addHazards(access, index, node);
       auto buffer = dyn_cast<plan::BufferOp>(access.range.root);
@@ -97,6 +143,9 @@ private:
     }
   }
 
+  llvm::DenseMap<Operation *, Operation *> aliases; // results of what follows
+  /// Launches by buffer, and whether they write it; only where there are collectives.
+  llvm::DenseMap<Operation *, SmallVector<std::pair<plan::LaunchOp, bool>>> touching;
   llvm::DenseMap<Operation *, int32_t> indices;
   std::vector<char> produced;
   llvm::DenseMap<const void *, SmallVector<std::pair<size_t, LaunchAccess>>> history;
@@ -112,8 +161,12 @@ struct OrderPlan : impl::OrderPlanBase<OrderPlan> {
         return signalPassFailure();
       }
       Block &queue = program.queue().getBody().front();
-      for (int32_t node : solution.order)
-        collected.launches[node]->moveBefore(&queue, queue.end());
+      for (int32_t node : solution.order) {
+        plan::LaunchOp launch = collected.launches[node];
+        launch->moveBefore(&queue, queue.end());
+        for (plan::LaunchOp follower : collected.followers.lookup(launch))
+          follower->moveBefore(&queue, queue.end());
+      }
     }
   }
 };

@@ -50,9 +50,12 @@ public:
   LogicalResult run(ArrayRef<std::vector<std::string>> given, bool maySpend) {
     if (failed(take(given)))
       return failure();
+    if (!given.empty()) // of a rank that waits for others anyway
+      problem.heldBytes = 0;
     CollectiveSchedule schedule = scheduleCollectives(problem);
-    for (int64_t held = totalBytes() / 2;
-         schedule.error.empty() && !maySpend && peakOf(schedule) > peakNow(); held /= 2) {
+    for (int64_t held = totalBytes() / 2; schedule.error.empty() && !maySpend &&
+                                          given.empty() && peakOf(schedule) > peakNow();
+         held /= 2) {
       problem.heldBytes = held;
       schedule = scheduleCollectives(problem);
       if (held == 0)

@@ -22,6 +22,7 @@ public:
       if (problem.nodes[i].isCollective())
         collectives.push_back(i);
     unsent = static_cast<int64_t>(collectives.size());
+    findFeeds();
   }
 
   CollectiveSchedule run() {
@@ -53,33 +54,59 @@ public:
   }
 
 private:
-  /// What has to come before has been done; `stalls`: only a message is missing.
+  /// What has to come before has been done; `stalls`: only a message is missing, and it
+  /// is on its way or can be sent.
   bool isReady(size_t index, bool &stalls) const {
-    bool missing = false;
+    bool missing = false, incomplete = false;
+    stalls = false;
     for (int32_t before : problem.nodes[index].after) {
       size_t b = static_cast<size_t>(before);
       if (!done[b])
-        return stalls = false;
-      if (problem.nodes[b].isCollective())
-        missing |= messageOf[b] < 0 ||
-                   result.messages[static_cast<size_t>(messageOf[b])].endUs > now;
+        return false;
+      if (!problem.nodes[b].isCollective())
+        continue;
+      bool isSent = messageOf[b] >= 0;
+      missing |=
+          !isSent || result.messages[static_cast<size_t>(messageOf[b])].endUs > now;
+      incomplete |= !isSent && !problem.given.empty();
     }
-    stalls = missing;
+    stalls = missing && !incomplete;
     return !missing;
+  }
+
+  /// What computes parts of later messages than the next one has time: done now, it would
+  /// only hold bytes.
+  bool isEarly(size_t index) const {
+    return !feeds.empty() && feeds[index] < problem.given.size() &&
+           feeds[index] > result.messages.size();
   }
 
   size_t findReady(size_t from) const {
     for (size_t i : collectives)
-      if (bool stalls = false; !done[i] && isReady(i, stalls))
+      if (bool stalls = false; !done[i] && !isEarly(i) && isReady(i, stalls))
         return i;
     for (size_t i = from; i < problem.nodes.size(); ++i) {
       bool stalls = false;
-      if (!done[i] && isReady(i, stalls))
+      if (!done[i] && !isEarly(i) && isReady(i, stalls))
         return i;
-      if (stalls && held() > problem.heldBytes)
+      if (!done[i] && stalls && held() > problem.heldBytes)
         break;
     }
     return problem.nodes.size();
+  }
+
+  /// Of messages made before: the first one that each node is needed for.
+  void findFeeds() {
+    if (problem.given.empty())
+      return;
+    feeds.assign(problem.nodes.size(), problem.given.size());
+    for (size_t m = problem.given.size(); m-- > 0;)
+      for (int32_t node : problem.given[m])
+        feeds[static_cast<size_t>(node)] = m;
+    for (size_t i = problem.nodes.size(); i-- > 0;)
+      for (int32_t before : problem.nodes[i].after)
+        feeds[static_cast<size_t>(before)] =
+            std::min(feeds[static_cast<size_t>(before)], feeds[i]);
   }
 
   /// Of results that are not there yet, or that something still waits for.
@@ -174,6 +201,7 @@ private:
   std::vector<int32_t> messageOf; // of collectives; -1: not sent
   std::vector<int32_t> open;      // the next message
   std::vector<size_t> collectives;
+  std::vector<size_t> feeds; // empty unless messages were made before
   int64_t openBytes = 0, heldNow = 0, unsent = 0;
   double now = 0, linkFreeUs = 0, openedUs = 0;
 };

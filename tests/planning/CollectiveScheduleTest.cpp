@@ -138,6 +138,26 @@ TEST(CollectiveSchedule, OneProgramTakesTheMessagesOfAnother) {
   EXPECT_EQ(schedule.messages[1].nodes, (std::vector<int32_t>{2}));
 }
 
+TEST(CollectiveSchedule, OfAnothersMessagesOneIsHeldAtATime) {
+  // Gradients of nothing, in an order that is not that of the messages.
+  CollectiveProblem problem;
+  problem.heldBytes = 0;
+  problem.latencyUs = 1;
+  for (int32_t i = 0; i < 8; ++i) {
+    problem.nodes.push_back(launch(1));
+    problem.nodes.push_back(collective(100, {3 * i}));
+    problem.nodes.push_back(launch(1, {3 * i + 1}));
+  }
+  for (int32_t m = 3; m >= 0; --m)
+    problem.given.push_back({3 * m + 1, 3 * (m + 4) + 1});
+  CollectiveSchedule schedule = scheduleCollectives(problem);
+  expectValid(problem, schedule);
+  ASSERT_EQ(schedule.messages.size(), 4u);
+  // Two launches for each message and two behind it, of which one may still be to come.
+  for (size_t m = 0; m < 4; ++m)
+    EXPECT_GE(schedule.messages[m].launchesBefore, static_cast<int64_t>(3 * m + 2));
+}
+
 TEST(CollectiveSchedule, MessagesThatWaitForEachOtherAreAnError) {
   CollectiveProblem problem;
   problem.nodes = {launch(1), collective(8, {0}), launch(1, {1}), collective(8, {2})};
