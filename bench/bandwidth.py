@@ -3,7 +3,8 @@
 
 A kernel's rate is the bytes of its operands and results, each counted once, over its median time in `sluice train --trace`. Its
 peer copies as many bytes (half read, half written) somewhere in a pool as large as the plan's memory, so that it finds as
-much of them in the cache as the kernel may. Steps and copies take turns. Wanted: 90% of a copy; `flops/B` says what computes.
+much of them in the cache as the kernel may. Steps and copies take turns. Wanted: 90% of a copy; `flops/B` says what computes, and what
+only writes (scatter_add fills zeros) moves twice its bytes, since lines are read before they are written.
 Run by bench/bandwidth.sh, which has PyTorch to export the models.
 """
 import argparse
@@ -24,8 +25,9 @@ from lines import Lines
 PRODUCTS = ("contract", "conv", "depthwise", "attention")
 
 
-def is_product(name):
-    return any(part.startswith(PRODUCTS) for part in name.split("+"))
+def is_other(name):
+    """A product, or a gather, whose operand is a table of which it reads some rows."""
+    return name == "gather" or any(part.startswith(PRODUCTS) for part in name.split("+"))
 
 
 class Pool:
@@ -66,7 +68,7 @@ def measure(case, threads, rounds, folder, mode):
     trace = folder / "trace.json"
     for _ in range(rounds):
         step.run_sluice(plan, folder, max(3, min(50, int(1e6 / max(report["step_us"], 1)))), "--trace", str(trace))
-        rows = [row for row in launches(trace)[0] if not is_product(row["name"]) and row["bytes"] > 0]
+        rows = [row for row in launches(trace)[0] if not is_other(row["name"]) and row["bytes"] > 0]
         for row in rows:
             key = row["name"], int(row["bytes"])
             times[key].append(row["us"])
