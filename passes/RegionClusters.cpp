@@ -135,7 +135,7 @@ void RegionClusters::add(Operation *op, bool fuse) {
   if (fuse && mayBeReadNarrow(op))
     cloneIntoUsers(op);
   if (isReadNarrow(op))
-    return;
+    return raiseDepths(op);
   bool isConstant = isa<graph::ConstantOp>(op);
   bool view = isa<graph::ReshapeOp>(op);
   if (fuse ? isFree(op) || view : isConstant && isFree(op))

@@ -19,4 +19,18 @@ module attributes {graph.threads = 1 : i64} {
     %5 = graph.scatter_add %i, %4 {axis = 0 : i64, size = 4 : i64} : (tensor<5xi64>, tensor<5x7xf32>) -> tensor<4x7xf32>
     return %2, %5 : tensor<2x3x3x4xf32>, tensor<4x7xf32>
   }
+
+  // What scatter_add reads narrow must be computed before it: %h stays out of the region behind.
+  // CHECK-LABEL: plan.program @eval
+  // CHECK: plan.stage @scatter_add_f32
+  // CHECK: plan.stage
+  func.func @eval(%u: tensor<5x7xf32> {graph.name = "u"}, %i: tensor<5xi64> {graph.name = "i"}) -> (tensor<5x7xf32> {graph.name = "y"}) {
+    %h = graph.cast %u {element_type = bf16} : (tensor<5x7xf32>) -> tensor<5x7xbf16>
+    %w = graph.cast %h {element_type = f32} : (tensor<5x7xbf16>) -> tensor<5x7xf32>
+    %s = graph.scatter_add %i, %w {axis = 0 : i64, size = 5 : i64} : (tensor<5xi64>, tensor<5x7xf32>) -> tensor<5x7xf32>
+    %z = graph.cast %s {element_type = bf16} : (tensor<5x7xf32>) -> tensor<5x7xbf16>
+    %a = graph.add %z, %h : (tensor<5x7xbf16>, tensor<5x7xbf16>) -> tensor<5x7xbf16>
+    %y = graph.cast %a {element_type = f32} : (tensor<5x7xbf16>) -> tensor<5x7xf32>
+    return %y : tensor<5x7xf32>
+  }
 }
