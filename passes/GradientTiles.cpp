@@ -41,8 +41,14 @@ int64_t equalRows(int64_t rows, int64_t cols, int64_t multiple) {
   return best;
 }
 
-/// Whole rows first: an update of short pieces of rows waits for memory, which fetches
-/// ahead along rows only.
+/// An update of short pieces of rows waits for memory, which fetches ahead along rows
+/// only: a walk over the whole tensor would be faster.
+bool isWide(const TileParams &tiles) {
+  constexpr int64_t fewestCols = 128;
+  return tiles.unitCols >= std::min(fewestCols, tiles.cols);
+}
+
+/// Whole rows first, then wider tiles than the product's own.
 SmallVector<GradientTiles> tilesOfProduct(plan::StageOp stage, int64_t chunk,
                                           int64_t multiple) {
   auto params = unpackParams<GemmParams>(stage.getParams().data());
@@ -66,8 +72,15 @@ SmallVector<GradientTiles> tilesOfProduct(plan::StageOp stage, int64_t chunk,
     rows.unitRows = std::min({cached, shared, gemm::kBlockRows});
     if (rows.unitRows >= tile)
       made.push_back(cutProduct(rows, 1));
+    for (int64_t cols : {512, 256})
+      if (cols > params.unitCols && cols < params.n) {
+        GemmParams wide = params;
+        wide.unitCols = cols;
+        made.push_back(cutProduct(wide, 1));
+      }
   }
   made.push_back(cutProduct(params, chunk));
+  llvm::erase_if(made, [](const GradientTiles &cut) { return !isWide(cut.tiles); });
   return made;
 }
 
@@ -121,7 +134,7 @@ SmallVector<GradientTiles> gradientTiles(plan::LaunchOp launch, int64_t multiple
     made = tilesOfConv(stage, chunk, multiple);
   else if (kernel == "sum_slices_f32")
     made = tilesOfSum(stage, chunk, multiple);
-  if (!made)
+  if (!made || !isWide(made->tiles))
     return {};
   return {*made};
 }

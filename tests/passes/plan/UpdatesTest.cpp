@@ -232,18 +232,18 @@ struct Gradients {
 };
 
 const std::string convolutions = R"(
-graph.parameter @"param/c1" : tensor<40x3x3x3xf32> "parameter"
-graph.parameter @"param/c2" : tensor<48x40x3x3xf32> "parameter"
-graph.parameter @"param/out" : tensor<4x48xf32> "parameter"
+graph.parameter @"param/c1" : tensor<256x3x3x3xf32> "parameter"
+graph.parameter @"param/c2" : tensor<300x256x3x3xf32> "parameter"
+graph.parameter @"param/out" : tensor<4x300xf32> "parameter"
 func.func @forward(%x: tensor<4x3x28x28xf32> {graph.name = "x"}) -> (tensor<4x4xf32> {graph.name = "logits"}) {
-  %c1 = graph.read @"param/c1" : tensor<40x3x3x3xf32>
-  %c2 = graph.read @"param/c2" : tensor<48x40x3x3xf32>
-  %out = graph.read @"param/out" : tensor<4x48xf32>
-  %0 = graph.conv %x, %c1 {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads_begin = array<i64: 0, 0>, pads_end = array<i64: 0, 0>, groups = 1 : i64} : (tensor<4x3x28x28xf32>, tensor<40x3x3x3xf32>) -> tensor<4x40x26x26xf32>
-  %1 = graph.tanh %0 : (tensor<4x40x26x26xf32>) -> tensor<4x40x26x26xf32>
-  %2 = graph.conv %1, %c2 {strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads_begin = array<i64: 0, 0>, pads_end = array<i64: 0, 0>, groups = 1 : i64} : (tensor<4x40x26x26xf32>, tensor<48x40x3x3xf32>) -> tensor<4x48x12x12xf32>
-  %3 = graph.reduce %2 {kind = "sum", axes = array<i64: 2, 3>} : (tensor<4x48x12x12xf32>) -> tensor<4x48xf32>
-  %4 = graph.contract %3, %out {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>} : (tensor<4x48xf32>, tensor<4x48xf32>) -> tensor<4x4xf32>
+  %c1 = graph.read @"param/c1" : tensor<256x3x3x3xf32>
+  %c2 = graph.read @"param/c2" : tensor<300x256x3x3xf32>
+  %out = graph.read @"param/out" : tensor<4x300xf32>
+  %0 = graph.conv %x, %c1 {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads_begin = array<i64: 0, 0>, pads_end = array<i64: 0, 0>, groups = 1 : i64} : (tensor<4x3x28x28xf32>, tensor<256x3x3x3xf32>) -> tensor<4x256x26x26xf32>
+  %1 = graph.tanh %0 : (tensor<4x256x26x26xf32>) -> tensor<4x256x26x26xf32>
+  %2 = graph.conv %1, %c2 {strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads_begin = array<i64: 0, 0>, pads_end = array<i64: 0, 0>, groups = 1 : i64} : (tensor<4x256x26x26xf32>, tensor<300x256x3x3xf32>) -> tensor<4x300x12x12xf32>
+  %3 = graph.reduce %2 {kind = "sum", axes = array<i64: 2, 3>} : (tensor<4x300x12x12xf32>) -> tensor<4x300xf32>
+  %4 = graph.contract %3, %out {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>} : (tensor<4x300xf32>, tensor<4x300xf32>) -> tensor<4x4xf32>
   return %4 : tensor<4x4xf32>
 })";
 
