@@ -1,6 +1,7 @@
 #include "passes/RankReduction.h"
 
 #include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/Sequence.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -38,7 +39,12 @@ static Value rowAt(GraphBuilder &b, Value rows, int64_t index) {
 
 /// i1: the row of dimension 0 is `index`, in the shape of `like`.
 static Value isRow(GraphBuilder &b, Value index, Value like) {
-  Value rows = b.create<graph::IotaOp>(graph::tensorType(like).getShape(), 0);
+  ArrayRef<int64_t> shape = graph::tensorType(like).getShape();
+  auto numbers = llvm::to_vector(llvm::seq<int64_t>(0, shape[0]));
+  auto type = RankedTensorType::get(shape[0], b.getI64Type());
+  Value rows = b.make<graph::ConstantOp>(
+      cast<ElementsAttr>(DenseElementsAttr::get(type, ArrayRef<int64_t>(numbers))));
+  rows = b.broadcastAlong(rows, shape, 0);
   return b.compare(rows, "eq", b.broadcastLike(index, rows));
 }
 

@@ -56,6 +56,15 @@ class SameBits(RanksTest):
     def test_dropout_and_batch_norm(self):
         self.check(FASHION, "shapes: {batch: 8}\n", self.images(), 2, 1)
 
+    def test_one_operation_a_kernel(self):
+        data = self.images()
+        for per_rank in (1, 2):
+            spec = LOSS + ADAM + f"accumulate: {per_rank}\nparallel: {{data: 2}}\n"
+            fused, _ = self.compile(CNN, spec, f"fused{per_rank}")
+            single, _ = self.compile(CNN, spec, f"single{per_rank}", "--no-fuse")
+            states = [self.run_epochs(plan, data, plan.stem)[1] for plan in (fused, single)]
+            self.assertEqual(states[0], states[1])
+
     def test_decoder_in_bf16(self):
         self.check(DECODER, "precision: {compute: amp_bf16}\n", self.tokens(), 4, 1)
 
