@@ -4,6 +4,7 @@
 #include "passes/AttentionPattern.h"
 
 #include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/ADT/bit.h"
 
 #include <limits>
 #include <map>
@@ -57,11 +58,7 @@ private:
   std::map<void *, std::optional<HostTensor>> known;
 };
 
-/// What a known mask says.
-struct Rule {
-  bool seesAll = false;
-  std::optional<int64_t> causal;
-};
+using Rule = KnownMasks::Rule;
 
 /// Whether each element of the last two dimensions is seen; nothing where it is not said
 /// by a mask that is the same for all heads.
@@ -96,10 +93,10 @@ Rule ruleOf(const Mask &mask, const HostTensor *known, int64_t queries, int64_t 
   for (int64_t i = 0; i < queries; ++i)
     for (int64_t j = 0; j < keys; ++j)
       if ((*seen)[i * keys + j] != (j < i + first))
-        return {std::find(seen->begin(), seen->end(), false) == seen->end(), {}};
+        return {std::find(seen->begin(), seen->end(), false) == seen->end(), {}, 0};
   if (first == keys)
-    return {true, {}};
-  return {false, first - 1};
+    return {true, {}, 0};
+  return {false, first - 1, 0};
 }
 
 /// What hidden elements are: -inf only where all of them are.
@@ -111,6 +108,21 @@ double fillOf(const Mask &mask, const HostTensor &known) {
     if (x < 0)
       fill = std::max(fill, x);
   return fill;
+}
+
+const Rule &knownRule(KnownMasks &masks, const Mask &mask, int64_t queries,
+                      int64_t keys) {
+  auto [entry, added] = masks.rules.try_emplace(
+      {mask.value.getAsOpaquePointer(), mask.selects, mask.whereTrue,
+       llvm::bit_cast<uint64_t>(mask.fill), queries, keys});
+  if (!added)
+    return entry->second;
+  KnownValues known;
+  const HostTensor *value = known.find(mask.value);
+  entry->second = ruleOf(mask, value, queries, keys);
+  if (entry->second.causal)
+    entry->second.fill = fillOf(mask, *value);
+  return entry->second;
 }
 
 bool hasGradient(Value value) {
@@ -139,17 +151,15 @@ struct Sorted {
 
 Sorted sortMasks(AttentionMatch &match) {
   graph::AttentionSizes s = match.sizes();
-  KnownValues known;
   Sorted sorted;
   std::optional<Mask> triangle;
   bool replaces = false;
   for (const Mask &mask : match.masks) {
-    const HostTensor *value = known.find(mask.value);
-    Rule rule = ruleOf(mask, value, s.queries, s.keys);
+    const Rule &rule = knownRule(*match.known, mask, s.queries, s.keys);
     if (rule.seesAll)
       continue;
     bool alone = match.masks.size() == 1;
-    if (rule.causal && !triangle && (alone || fillOf(mask, *value) == -infinity)) {
+    if (rule.causal && !triangle && (alone || rule.fill == -infinity)) {
       triangle = mask, sorted.causal = rule.causal;
       replaces = false;
       continue;

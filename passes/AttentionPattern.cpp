@@ -114,7 +114,10 @@ void lookThroughRepeats(Heads &heads) {
 
 class Matcher {
 public:
-  explicit Matcher(ContractOp product) { match.values = product; }
+  Matcher(ContractOp product, std::shared_ptr<KnownMasks> known) {
+    match.values = product;
+    match.known = std::move(known);
+  }
 
   std::optional<AttentionMatch> run() {
     if (!isMatrixProduct(match.values) || !findSoftmax() ||
@@ -324,8 +327,9 @@ graph::AttentionSizes AttentionMatch::sizes() {
   return s;
 }
 
-std::optional<AttentionMatch> matchAttention(ContractOp product) {
-  return Matcher(product).run();
+std::optional<AttentionMatch> matchAttention(ContractOp product,
+                                             std::shared_ptr<KnownMasks> known) {
+  return Matcher(product, std::move(known)).run();
 }
 
 graph::AttentionOp buildAttention(AttentionMatch &match) {

@@ -3,7 +3,9 @@
 // product.
 
 #include "ir/graph/Attention.h"
+#include "passes/AttentionMasks.h"
 
+#include <memory>
 #include <optional>
 
 namespace sluice {
@@ -37,13 +39,16 @@ struct AttentionMatch {
   /// Batch and heads; heads are 1 where nothing tells them from the batch.
   int64_t batch = 1, heads = 1;
 
+  std::shared_ptr<KnownMasks> known = std::make_shared<KnownMasks>();
+
   graph::AttentionSizes sizes();
 };
 
 /// The attention whose second product is `product`. Nothing where it is another product,
 /// where a part of it has other users, or where one operation could not give what these
-/// do.
-std::optional<AttentionMatch> matchAttention(graph::ContractOp product);
+/// do. `known` is shared by calls between which nothing is erased.
+std::optional<AttentionMatch> matchAttention(graph::ContractOp product,
+                                             std::shared_ptr<KnownMasks> known);
 
 /// Builds the operation in front of the second product.
 graph::AttentionOp buildAttention(AttentionMatch &match);

@@ -40,8 +40,9 @@ struct FuseAttention : impl::FuseAttentionBase<FuseAttention> {
     SmallVector<graph::ContractOp> products;
     forward.walk([&](graph::ContractOp op) { products.push_back(op); });
     int64_t fused = 0, small = 0;
+    auto known = std::make_shared<KnownMasks>();
     for (graph::ContractOp product : products) {
-      std::optional<AttentionMatch> match = matchAttention(product);
+      std::optional<AttentionMatch> match = matchAttention(product, known);
       if (!match)
         continue;
       if (!isWorthIt(match->sizes())) {
