@@ -246,11 +246,15 @@ private:
   }
 
   /// Whether the step reservation of the training entry takes at most so many bytes.
+  /// `least` becomes smaller with it, packed or not.
   Status fits(const Frontier &frontier, const Member &member, int64_t trainBytes,
-              bool &isSo) {
+              bool &isSo, int64_t *least = nullptr) {
     PlannedStep step;
     Status status = planMember(frontier, member, trainBytes, step);
-    isSo = step.trainBytes <= trainBytes && step.trainUs >= once.trainUs;
+    bool counts = step.trainUs >= once.trainUs;
+    isSo = step.trainBytes <= trainBytes && counts;
+    if (least && counts)
+      *least = std::min(*least, step.trainBytes);
     return status;
   }
 
@@ -262,16 +266,17 @@ private:
     int64_t fixed = once.report.stateBytes + otherStateBytes;
     int64_t room = *options.within - fixed;
     bool any = curve.points.front().arenaBytes <= *options.within;
+    int64_t least = once.trainBytes;
     for (const Member &member : members) {
       if (any || member.leastBytes > room || once.otherBytes > room)
         break;
-      if (Status status = fits(frontier, member, room, any); !status.ok())
+      if (Status status = fits(frontier, member, room, any, &least); !status.ok())
         return status;
     }
-    int64_t least = curve.points.front().arenaBytes;
-    if (!members.empty())
-      least =
-          std::min(least, fixed + std::max(members.front().leastBytes, once.otherBytes));
+    bool isPlanned = least < once.trainBytes;
+    if (!isPlanned && !members.empty())
+      least = std::min(least, members.front().leastBytes);
+    least = fixed + std::max(least, once.otherBytes);
     curve.points.assign(1, curve.points.front());
     curve.points.front().arenaBytes =
         any ? std::min(least, *options.within) : std::max(least, *options.within + 1);

@@ -97,7 +97,7 @@ void tryGapFitting(const PlacementModel &model, const PlacementModel &reversed,
 /// Small gaps that the orders leave are mostly closed by a few moves.
 void tryPromotion(const PlacementModel &model, const PlacementModel &reversed,
                   Incumbent &best) {
-  constexpr int64_t pairBudget = 1'200'000'000;
+  constexpr int64_t pairBudget = 500'000'000;
   constexpr int64_t mostRounds = 300;
   bool isSmall = double(best.peak) <= 1.05 * double(best.target);
   if (best.done() || !isSmall || model.anyFixed || model.overlapPairs > maxGapFitPairs)
