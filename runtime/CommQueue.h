@@ -38,7 +38,7 @@ public:
   struct Run {
     /// Equal on all ranks, whichever program their window ends with.
     std::string_view program;
-    uint32_t index = 0;       ///< in the plan
+    uint32_t index = 0; ///< in the plan
     int64_t update = 0;
     TraceRing *trace = nullptr; ///< row `traceRow` is written
     int traceRow = 0;
