@@ -83,11 +83,11 @@ typedef enum sluice_dtype {
   SLUICE_I1
 } sluice_dtype;
 
-/* The best there is: AMX, then AVX512_BF16, where a plan multiplies bf16 and the processor
-   can, else v4, v3. v3 (AVX2), v4 (AVX-512) and AVX512_BF16 (v4 with dot products of bf16)
-   give the same bits; AMX is v4 with bf16 products on the matrix unit, which rounds in
-   another order. AMX needs the operating system's permission, which is asked for when a
-   session or a check needs it.
+/* The best there is: AMX, then AVX512_BF16, where a plan multiplies bf16 and the
+   processor can, else v4, v3. v3 (AVX2), v4 (AVX-512) and AVX512_BF16 (v4 with dot
+   products of bf16) give the same bits; AMX is v4 with bf16 products on the matrix unit,
+   which rounds in another order. AMX needs the operating system's permission, which is
+   asked for when a session or a check needs it.
  */
 typedef enum sluice_level {
   SLUICE_LEVEL_BEST = 0,
@@ -288,7 +288,8 @@ SLUICE_API void sluice_session_destroy(sluice_session *session);
 SLUICE_API const char *sluice_session_error(const sluice_session *session);
 
 /* Of a plan for several ranks: refused on all of them unless they have the same state, as
- * before the first step, or after loading weights or a checkpoint. Every rank calls it. */
+ * before the first step, or after loading weights or a checkpoint. Every rank calls it.
+ */
 SLUICE_API sluice_status sluice_session_agree(sluice_session *session);
 
 /* Trains on one micro-batch of 1 <= samples <= batch samples; a short one is filled up
@@ -298,9 +299,9 @@ SLUICE_API sluice_status sluice_session_agree(sluice_session *session);
 SLUICE_API sluice_status sluice_session_step(sluice_session *session,
                                              const void *const *inputs, size_t count,
                                              int64_t samples, sluice_step_result *result);
-/* Updates from the micro-batches since the last update, if there are any. Of several ranks
- * those that have not completed their window call it when others have, even without a
- * micro-batch: they share the update. */
+/* Updates from the micro-batches since the last update, if there are any. Of several
+ * ranks those that have not completed their window call it when others have, even without
+ * a micro-batch: they share the update. */
 SLUICE_API sluice_status sluice_session_flush(sluice_session *session,
                                               sluice_step_result *result);
 SLUICE_API sluice_status sluice_session_eval(sluice_session *session,
