@@ -239,6 +239,16 @@ class WithoutWeights(FitTest):
         self.check_curve(out)
         self.assertTrue(any("absent" in note for note in out["notes"]), out["notes"])
 
+    def test_bert_large_at_512_and_1024(self):
+        """A few of its layers: what running again saves of the step's bytes; bench/lengths.py has all."""
+        model = self.make("bert-large", "--layers", 4)
+        spec = (ROOT / "examples" / "large-models" / "train.yaml").read_text()
+        for length in (512, 1024):
+            out, _ = self.fit(model, "--shape", "batch=8", "--shape", f"sequence={length}", "--memory", "1TiB", "--no-search", "--points", 0, spec=spec)
+            kept, least = (out[key] - out["state_bytes"] for key in ("unconstrained_arena_bytes", "smallest_budget_bytes"))
+            self.assertLess(least, 0.6 * kept, length)
+            self.assertGreater(least, 0, length)
+
     def test_compile_still_needs_the_weights(self):
         model = self.make("llama-7b", "--layers", 1)
         spec = (ROOT / "examples" / "large-models" / "train.yaml").read_text()
