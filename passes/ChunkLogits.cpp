@@ -73,6 +73,21 @@ public:
     return gradients.empty() || !isSliced(classes, width, rows);
   }
 
+  /// The matrix is an embedding too, so that its gradient is a sum in any case.
+  bool isLookedUp() const {
+    ContractOp op = product;
+    Value weight = op.getRhs();
+    while (weight.getDefiningOp() &&
+           isa<graph::TransposeOp, graph::CastOp>(weight.getDefiningOp()))
+      weight = weight.getDefiningOp()->getOperand(0);
+    auto looksUp = [](Operation *user) {
+      return isa<graph::GatherOp>(user) ||
+             (isa<graph::CastOp>(user) &&
+              llvm::any_of(user->getUsers(), llvm::IsaPred<graph::GatherOp>));
+    };
+    return llvm::any_of(weight.getUsers(), looksUp);
+  }
+
   int64_t rows = 0, classes = 0, width = 0;
   ContractOp product;
   std::vector<Operation *> inside;   ///< in block order; run for each block of rows
@@ -234,7 +249,8 @@ private:
 };
 
 struct ChunkLogits : impl::ChunkLogitsBase<ChunkLogits> {
-  using ChunkLogitsBase::ChunkLogitsBase;
+  ChunkLogits(const ChunkLogitsOptions &options, bool storesGradients)
+      : ChunkLogitsBase(options), storesGradients(storesGradients) {}
 
   void runOnOperation() override {
     func::FuncOp entry = trainingEntry(getOperation());
@@ -247,6 +263,13 @@ struct ChunkLogits : impl::ChunkLogitsBase<ChunkLogits> {
   }
 
 private:
+  /// Whether fewer logits are worth a gradient that is added up in memory, where it would
+  /// otherwise be consumed tile by tile: the other rows outweigh it by far.
+  bool isWorthIt(const LogitsUse &use, int64_t block) const {
+    return storesGradients || use.gradients.empty() || use.isLookedUp() ||
+           use.rows - block >= 2 * use.width;
+  }
+
   /// Rows of a block: as few blocks of k as `target-bytes` of logits are.
   int64_t blockOf(int64_t rows, int64_t classes) const {
     int64_t fits = targetBytes / (classes * 4) / gemm::kBlockK;
@@ -265,7 +288,7 @@ private:
     OpBuilder builder(loss);
     loss->replaceAllUsesWith(loss.decompose(builder));
     loss->erase();
-    if (!use.collect() || !use.keepsBits(block))
+    if (!use.collect() || !use.keepsBits(block) || !isWorthIt(use, block))
       return;
     LogitsChunker(use, block).run();
     std::string bytes = std::to_string((rows - block) * classes * 4);
@@ -275,11 +298,13 @@ private:
                " at a time: " + bytes +
                " bytes of them and of their gradient are never in memory with the rest");
   }
+
+  bool storesGradients; // a norm, a scale or a sum needs all of them
 };
 
 } // namespace
 
-std::unique_ptr<Pass> createChunkLogits(int64_t targetBytes) {
-  return std::make_unique<ChunkLogits>(ChunkLogitsOptions{targetBytes});
+std::unique_ptr<Pass> createChunkLogits(int64_t targetBytes, bool storesGradients) {
+  return std::make_unique<ChunkLogits>(ChunkLogitsOptions{targetBytes}, storesGradients);
 }
 } // namespace sluice

@@ -21,7 +21,8 @@ std::unique_ptr<mlir::Pass> createBuildBackward(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildUpdate(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildEntries(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createAssignPrecision(const TrainingSpec &spec);
-std::unique_ptr<mlir::Pass> createChunkLogits(int64_t targetBytes);
+std::unique_ptr<mlir::Pass> createChunkLogits(int64_t targetBytes,
+                                              bool storesGradients = true);
 std::unique_ptr<mlir::Pass> createVerifyTrain();
 
 std::unique_ptr<mlir::Pass> createDecomposeComposites();
