@@ -22,9 +22,10 @@ ValueEmitter::ValueEmitter(LaneBuilder &lanes, const RegionDomain &domain,
         accesses.insert(leaf->second.support);
       }
     Value result = op->getResult(0);
-    DimMask shape = domain.values.find(result)->second.shape;
-    DimMask sample = domain.samples.lookup(result);
+    const RegionValue &place = domain.values.find(result)->second;
+    DimMask shape = place.shape, sample = domain.samples.lookup(result);
     accesses.insert(shape);
+    accesses.insert(place.support); // an iota counts along this
     accesses.insert(shape & ~sample);
     accesses.insert(sample);
   }

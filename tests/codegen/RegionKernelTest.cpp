@@ -195,6 +195,17 @@ TEST(RegionKernel, IotaAlongRows) {
       {randomIntegers({5, 3, 9}, -50, 50)});
 }
 
+/// As a kernel of its own, with nothing to read.
+TEST(RegionKernel, IotaAlone) {
+  for (std::vector<int64_t> shape : {std::vector<int64_t>{4, 6}, {3, 40}, {2, 3, 5}, {7}})
+    for (int64_t axis = 0; axis < int64_t(shape.size()); ++axis)
+      check(
+          [&](GraphBuilder &b, auto) {
+            return Values{b.make<graph::IotaOp>(ArrayRef<int64_t>(shape), axis)};
+          },
+          {});
+}
+
 TEST(RegionKernel, IntegersOfAllWidths) {
   for (unsigned width : {8u, 16u, 32u, 64u})
     check(
