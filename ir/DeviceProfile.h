@@ -47,7 +47,7 @@ struct DeviceRates {
   double launchUs = 0.1; ///< per launch: dispatch
   double syncUs = 1;     ///< per launch that workers share: barrier and imbalance
   double linkBytesPerSecond = 10e9, linkLatencyUs = 2; ///< to the host, one direction
-  double rankBytesPerSecond = 8e9, rankLatencyUs = 5; ///< to another rank, one direction
+  double rankBytesPerSecond = 8e9, rankLatencyUs = 5;  ///< to another rank, one direction
   int64_t tileRows = 12, tileCols = 32; ///< of a product; sizes are rounded up to them
   int64_t processors = 1; ///< that tiles are dealt to; the last round may leave some idle
   int64_t threads = 1;    ///< workers of the plan; no part of a profile

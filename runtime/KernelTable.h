@@ -21,7 +21,8 @@ struct KernelTable {
   std::shared_ptr<const CodeImage> code; // keeps the generated ones mapped
 };
 
-/// Whether the plan has products of bf16, for which levels `amx` and `avx512-bf16` have code.
+/// Whether the plan has products of bf16, for which levels `amx` and `avx512-bf16` have
+/// code.
 bool multipliesBf16(const Plan &plan);
 
 /// The best level this machine and the plan's code have in common, or the one asked for.
