@@ -30,11 +30,14 @@ constexpr int64_t kKeys = 64;    ///< rows of a block of keys
 /// (batch / samples)`, or by 0 where `samples` is 0.
 ///
 /// Bits: queries and keys in blocks of 64, keys in order. q is scaled in f32 before the
-/// product; a product is one chain of fma from 0 over depth, or over the keys of a block.
-/// Maximum, sum and out of a row are carried from block to block: with the new maximum
-/// m', out = fma(out, e^(m - m'), block). Blocks no query of which sees a key are left
-/// out. With 16-bit operands what is multiplied by v is rounded to their type. Units:
-/// blocks of queries, heads, batch (the slowest).
+/// product, with bf16 the product is after it; a product is one chain of fma from 0 over
+/// depth, or over the keys of a block. Maximum, sum and out of a row are carried from
+/// block to block: with the new maximum m', out = fma(out, e^(m - m'), block). What no
+/// query of a block sees is left out; where the first 32 queries of a block see fewer
+/// keys of another than the rest, each half has its own. With 16-bit operands what is
+/// multiplied by v is rounded to their type; with bf16 denormals count as zeros, operands
+/// and results alike, as in products of bf16 (GemmParams.h). Units: blocks of queries,
+/// heads, batch (the slowest).
 struct AttentionParams {
   int64_t batch = 1, heads = 1, kvHeads = 1, queries = 0, keys = 0;
   int64_t depth = 1, valueDepth = 1;
@@ -55,8 +58,9 @@ struct AttentionParams {
 ///   dq = scale * (ds k),   dk = ds (scale q),   dv = (p * drop) dout
 /// Bits: pairs of blocks of 64 queries and 64 keys, keys the faster; each pair's sums
 /// (chains of fma from 0) are added in this order, dk and dv over the group's query heads
-/// too, one head after the other. With 16-bit operands ds and p * drop are rounded to
-/// their type before they are multiplied. Units: key heads, batch (the slower).
+/// too, one head after the other. Halves of blocks, scaled scores (and sums of dk) and
+/// denormals as above. With 16-bit operands ds and p * drop are rounded to their type
+/// before they are multiplied. Units: key heads, batch (the slower).
 struct AttentionGradParams {
   AttentionParams of;
   int64_t doBatch = 0, doHead = 0, doRow = 0;

@@ -24,6 +24,8 @@ struct Entry {
 
 #define SLUICE_PAIRED(function)                                                          \
   {v3::function, v4::function, dots::function, amx::function}
+// Processors with AMX have the dot products too.
+#define SLUICE_DOTS(function) {v3::function, v4::function, dots::function, dots::function}
 #define SLUICE_LEVELS(function) {v3::function, v4::function, v4::function, v4::function}
 #define SLUICE_ALL(function) {v3::function, v3::function, v3::function, v3::function}
 
@@ -33,9 +35,9 @@ constexpr Entry kEntries[] = {
      extent::describeArgReduce},
     {"arg_reduce_i64", SLUICE_ALL(argReduceI64), paramCount<ArgReduceParams>,
      extent::describeArgReduceI64},
-    {"attention_f32", SLUICE_LEVELS(attentionForward), paramCount<AttentionParams>,
+    {"attention_f32", SLUICE_DOTS(attentionForward), paramCount<AttentionParams>,
      extent::describeAttention},
-    {"attention_grad_f32", SLUICE_LEVELS(attentionGrad), paramCount<AttentionGradParams>,
+    {"attention_grad_f32", SLUICE_DOTS(attentionGrad), paramCount<AttentionGradParams>,
      extent::describeAttentionGrad},
     {"avg_pool_f32", SLUICE_ALL(avgPool), paramCount<PoolParams>, extent::describeAvgPool,
      3},

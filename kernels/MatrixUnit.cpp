@@ -1,6 +1,6 @@
 #include "kernels/MatrixUnit.h"
 
-#include "kernels/GemmParams.h"
+#include "kernels/Params.h"
 
 #include <cstring>
 
@@ -43,7 +43,13 @@ template <typename P> static bool readsPairs(const int64_t *params, size_t npara
 bool multipliesBf16(std::string_view kernel, const int64_t *params, size_t nparams) {
   if (kernel == "gemm_f32" || kernel == "gemm_packed_f32")
     return readsPairs<GemmParams>(params, nparams);
-  return kernel == "gemm_splitk_f32" && readsPairs<GemmSplitKParams>(params, nparams);
+  if (kernel == "gemm_splitk_f32")
+    return readsPairs<GemmSplitKParams>(params, nparams);
+  // A gradient begins with the parameters of its attention.
+  constexpr size_t kAttention = paramCount<AttentionParams>;
+  return (kernel == "attention_f32" || kernel == "attention_grad_f32") &&
+         nparams >= kAttention &&
+         unpackParams<AttentionParams>(params).type == format::kBf16;
 }
 
 } // namespace sluice

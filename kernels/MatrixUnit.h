@@ -14,7 +14,7 @@ namespace sluice {
 /// (larger signal frames are the price; asking again changes nothing).
 std::vector<std::string> missingForTiles();
 
-/// Whether a launch of a builtin kernel multiplies bf16 by bf16, so that levels `amx` and
+/// Whether a launch of a builtin kernel multiplies bf16 by bf16, so that levels `amx` or
 /// `avx512-bf16` have code of their own for it.
 bool multipliesBf16(std::string_view kernel, const int64_t *params, size_t nparams);
 

@@ -71,10 +71,17 @@ KernelWork attentionWork(const AttentionParams &p, int64_t products) {
   double heads = double(p.batch) * double(p.heads), pairs = 0, packed = 0, visible = 0;
   for (int64_t i = 0; i < p.queries; i += attention::kQueries) {
     int64_t rows = std::min(attention::kQueries, p.queries - i);
-    int64_t end = p.causal ? std::clamp<int64_t>(i + rows + p.offset, 0, p.keys) : p.keys;
-    int64_t keys = std::min(p.keys, roundUp(end, attention::kKeys));
-    pairs += double(roundUp(rows, 16)) * double(keys);
-    visible += double(rows) * double(keys);
+    auto seen = [&](int64_t query) {
+      return p.causal ? std::clamp<int64_t>(query + 1 + p.offset, 0, p.keys) : p.keys;
+    };
+    int64_t end = seen(i + rows - 1),
+            keys = std::min(p.keys, roundUp(end, attention::kKeys));
+    // Halves of a block see what their last query sees.
+    int64_t half = std::min<int64_t>(rows, attention::kQueries / 2);
+    pairs += double(roundUp(half, 16)) * double(seen(i + half - 1)) +
+             double(roundUp(rows - half, 16)) * double(end);
+    visible +=
+        double(half) * double(seen(i + half - 1)) + double(rows - half) * double(end);
     packed += double(keys + rows);
   }
   double depth = double(p.depth + p.valueDepth) / 2 * double(products);

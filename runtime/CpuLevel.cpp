@@ -46,7 +46,7 @@ std::vector<std::string> missingFeatures(FeatureLevel level) {
     SLUICE_NEED("avx512dq");
     SLUICE_NEED("avx512vl");
   }
-  if (level == FeatureLevel::Dots)
+  if (level == FeatureLevel::Dots || level == FeatureLevel::Amx)
     SLUICE_NEED("avx512bf16");
   if (level == FeatureLevel::Amx)
     for (std::string &feature : missingForTiles())

@@ -1,21 +1,18 @@
 #pragma once
 // Blocks of scores: 64 keys as rows, 64 queries as lanes, so that the softmax over keys
 // needs no sum across lanes, and each product has its keys, values or gradients as
-// broadcast scalars. A row of every block is 64 floats.
+// broadcast scalars. A row of every block is 64 words: floats, or pairs of bf16
+// (AttentionPairs.h).
 
-#include "kernels/AttentionParams.h"
-#include "kernels/cpu/Pack.h"
-#include "kernels/cpu/VectorExp.h"
+#include "kernels/cpu/AttentionEffects.h"
 
 namespace sluice::SLUICE_LEVEL {
 
-constexpr int64_t kQueries = attention::kQueries, kKeys = attention::kKeys;
-static_assert(kQueries == 64 && kKeys == 64, "blocks are packed as panels of 64");
-
 enum class Store { Set, Add, Scale };
 
-/// C[rows][cols] (+)= A B, A(i, kk) = a[kk * aStep + i], or a[i * 64 + kk] of a block.
-/// With Scale C is first multiplied by `factor` of its column.
+/// C[rows][cols] (+)= A B over `depth` elements, which are Form::steps(depth) words of A
+/// and of B. A(i, step) = a[step * aStep + i], or a[i * RowOfA + step] where RowOfA is
+/// not 1. With Scale C is first multiplied by `factor` of its column.
 struct BlockProduct {
   int64_t rows, cols, depth;
   const float *a;
@@ -28,28 +25,20 @@ struct BlockProduct {
 };
 
 /// One register tile, `Vectors` wide.
-template <bool OfRows, Store How, int Vectors> struct BlockTile {
+template <typename Form, int RowOfA, Store How, int Vectors> struct BlockTile {
   template <int Rows>
   static void run(int64_t depth, const float *a, int64_t aStep, const float *b,
                   int64_t bRow, float *c, int64_t cRow, const float *factor) {
+    constexpr bool kOfRows = RowOfA != 1;
     Vec acc[Rows][Vectors];
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i)
       for (Vec &sum : acc[i])
         sum = zero();
-    for (int64_t kk = 0; kk < depth; ++kk, a += OfRows ? 1 : aStep, b += bRow) {
-      Vec row[Vectors];
-#pragma GCC unroll 2
-      for (int v = 0; v < Vectors; ++v)
-        row[v] = load(b + v * kLanes);
-#pragma GCC unroll 16
-      for (int i = 0; i < Rows; ++i) {
-        Vec x = splat(a[OfRows ? i * kQueries : i]);
-#pragma GCC unroll 2
-        for (int v = 0; v < Vectors; ++v)
-          acc[i][v] = fma(x, row[v], acc[i][v]);
-      }
-    }
+    for (int64_t n = Form::whole(depth); n > 0; --n, a += kOfRows ? 1 : aStep, b += bRow)
+      step<Rows>(a, b, acc, [](Vec x, Vec y, Vec sum) { return Form::fused(x, y, sum); });
+    if (Form::whole(depth) < Form::steps(depth))
+      step<Rows>(a, b, acc, [](Vec x, Vec y, Vec sum) { return Form::last(x, y, sum); });
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i, c += cRow)
 #pragma GCC unroll 2
@@ -63,191 +52,124 @@ template <bool OfRows, Store How, int Vectors> struct BlockTile {
         store(to, sum);
       }
   }
+  template <int Rows, typename Fused>
+  SLUICE_INLINE void step(const float *a, const float *b, Vec (&acc)[Rows][Vectors],
+                          Fused fused) {
+    Vec row[Vectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v)
+      row[v] = load(b + v * kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
+      Vec x = splat(a[i * RowOfA]);
+#pragma GCC unroll 2
+      for (int v = 0; v < Vectors; ++v)
+        acc[i][v] = fused(x, row[v], acc[i][v]);
+    }
+  }
   using Tile = void (*)(int64_t, const float *, int64_t, const float *, int64_t, float *,
                         int64_t, const float *);
   static constexpr Tile kTiles[] = SLUICE_TILES(run);
 };
 
 /// Rows are dealt to tiles evenly: a last tile of few rows would wait for its sums.
-template <bool OfRows, Store How> static void multiply(const BlockProduct &p) {
-  using Wide = BlockTile<OfRows, How, 2>;
-  using Last = BlockTile<OfRows, How, 1>; // where a vector is left
+template <typename Form, int RowOfA, Store How>
+static void multiply(const BlockProduct &p) {
+  using Wide = BlockTile<Form, RowOfA, How, 2>;
+  using Last = BlockTile<Form, RowOfA, How, 1>; // where a vector is left
   int64_t tiles = ceilDiv(p.rows, kRegisterRows);
   for (int64_t t = 0; t < tiles; ++t) {
     int64_t i = p.rows * t / tiles, end = p.rows * (t + 1) / tiles;
-    const float *a = p.a + (OfRows ? i * kQueries : i);
     for (int64_t j = 0; j < p.cols; j += kRegisterCols) {
       auto tile = (p.cols - j < kRegisterCols ? Last::kTiles : Wide::kTiles)[end - i];
-      tile(p.depth, a, p.aStep, p.b + j, p.bRow, p.c + i * p.cRow + j, p.cRow,
-           p.factor ? p.factor + j : nullptr);
+      tile(p.depth, p.a + i * RowOfA, p.aStep, p.b + j, p.bRow, p.c + i * p.cRow + j,
+           p.cRow, p.factor ? p.factor + j : nullptr);
     }
   }
-}
-
-SLUICE_INLINE float floatOf(int64_t bits) {
-  return __builtin_bit_cast(float, static_cast<uint32_t>(bits));
-}
-
-/// A block's place: of batch b and query head h.
-struct BlockPlace {
-  int64_t b, h;
-  int64_t query, queries; ///< the first, how many
-  int64_t key, keys;
-};
-
-/// How many keys the queries up to `last` see.
-SLUICE_INLINE int64_t visibleKeys(const AttentionParams &p, int64_t last) {
-  if (!p.causal)
-    return p.keys;
-  int64_t end = last + p.offset + 1;
-  return end < 0 ? 0 : least(end, p.keys);
 }
 
 /// Columns of a block that are computed.
 SLUICE_INLINE int64_t blockCols(int64_t queries) { return ceilDiv(queries, 16) * 16; }
 
-/// rows x depth elements as [depth][64], the rest 0.
-template <typename S>
-SLUICE_INLINE void packColumns(Operand from, int64_t row, int64_t rows, int64_t depth,
-                               float *to) {
-  packPanel<kQueries, S>(from.as<S>(), row, 1, rows, depth, to);
-}
+/// Lanes [lane, lane + lanes) of a block see its first `keys` keys at most.
+struct BlockPart {
+  int64_t lane, lanes, keys;
+};
 
-/// rows x depth elements as [rows][cols], the rest 0.
-template <typename S>
-SLUICE_INLINE void packWholeRows(Operand from, int64_t row, int64_t rows, int64_t depth,
-                                 int64_t cols, float *to) {
-  for (int64_t i = 0; i < rows; ++i, to += cols) {
-    widen<S>(from.as<S>() + i * row, to, depth);
-    for (int64_t d = depth; d < cols; ++d)
-      to[d] = 0.0f;
+/// A block on a causal diagonal is two halves of 32 queries: what no query of a half sees
+/// is not computed.
+struct BlockParts {
+  static constexpr int64_t kHalf = 32;
+  BlockPart part[2];
+  int count = 0;
+
+  BlockParts(const AttentionParams &p, const BlockPlace &at) {
+    int64_t cols = blockCols(at.queries);
+    int64_t all = seen(p, at, at.queries - 1), first = seen(p, at, kHalf - 1);
+    if (at.queries <= kHalf || first == all) {
+      part[count++] = {0, cols, all};
+      return;
+    }
+    part[count++] = {0, kHalf, first};
+    part[count++] = {kHalf, cols - kHalf, all};
   }
-}
+  const BlockPart *begin() const { return part; }
+  const BlockPart *end() const { return part + count; }
+
+private:
+  static int64_t seen(const AttentionParams &p, const BlockPlace &at, int64_t lane) {
+    return most(0, least(at.keys, visibleKeys(p, at.query + lane) - at.key));
+  }
+};
 
 SLUICE_INLINE void scaleFloats(float *x, int64_t count, float by) {
   for (int64_t i = 0; i < count; ++i)
     x[i] *= by;
 }
 
-/// Masks and dropped elements of blocks of scores.
-class BlockEffects {
-public:
-  /// `buffers`: the mask and the key of the random numbers, as far as there are any;
-  /// `scratch` for a block of each.
-  BlockEffects(const AttentionParams &p, void *const *buffers, float *scratch) : p(p) {
-    if (p.masked) {
-      mask = static_cast<const float *>(*buffers++);
-      maskBlock = scratch;
-      scratch += kKeys * kQueries;
-    }
-    if (p.dropout) {
-      factors = scratch;
-      seed = *static_cast<const uint64_t *>(buffers[0]);
-      update = static_cast<uint32_t>(*static_cast<const uint64_t *>(buffers[1]));
-      sample = *static_cast<const uint64_t *>(buffers[2]);
-      ratio = floatOf(p.ratioBits);
-      kept = ratio < 1.0f ? 1.0f / (1.0f - ratio) : 0.0f;
-    }
+/// Blocks of floats, whatever is stored. Products of bf16 are those of AttentionPairs.h:
+/// scores are scaled, not queries, whose values would be no bf16 any more.
+template <typename S> struct Singles {
+  static constexpr bool kScalesQueries = S::kFormat != format::kBf16;
+  /// Words between keys where sums over queries read probabilities and their gradients.
+  static constexpr int kRowOfP = kQueries, kRowOfDs = kQueries;
+
+  static constexpr int64_t steps(int64_t depth) { return depth; }
+  static constexpr int64_t whole(int64_t depth) { return depth; }
+  SLUICE_INLINE Vec fused(Vec x, Vec y, Vec sum) { return fma(x, y, sum); }
+  SLUICE_INLINE Vec last(Vec, Vec, Vec sum) { return sum; }
+
+  /// rows x depth elements as [depth][64], the rest 0.
+  static void packColumns(Operand from, int64_t row, int64_t rows, int64_t depth,
+                          float *to) {
+    packPanelOf<kQueries>(from, row, 1, rows, depth, to);
   }
-
-  /// Prepares a block: what follows is about it.
-  void enter(const BlockPlace &place) {
-    at = place;
-    if (p.masked) {
-      const float *from = mask + at.b * p.maskBatch + at.h * p.maskHead +
-                          at.query * p.maskRow + at.key * p.maskCol;
-      repeats = p.maskRow == 0;
-      if (repeats)
-        for (int64_t k = 0; k < at.keys; ++k)
-          maskBlock[k] = from[k * p.maskCol];
-      else
-        packPanel<kQueries, F32>(from, p.maskRow, p.maskCol, at.queries, at.keys,
-                                 maskBlock);
-    }
-    cuts = p.causal && at.key + at.keys - 1 > at.query + p.offset;
-    if (p.dropout)
-      draw();
-  }
-
-  /// Scores of key k in lanes [lane, lane + kLanes).
-  __attribute__((always_inline)) Vec masked(Vec t, int64_t k, int64_t lane) const {
-    if (mask)
-      t = add(t, repeats ? splat(maskBlock[k]) : load(maskBlock + k * kQueries + lane));
-    if (cuts) {
-      int64_t first = at.key + k - p.offset - at.query - lane; // the first that sees it
-      t = select(lanes(first, kLanes), t, splat(-__builtin_huge_valf()));
-    }
-    return t;
-  }
-  /// 0 or 1 / (1 - ratio).
-  __attribute__((always_inline)) Vec factor(int64_t k, int64_t lane) const {
-    return load(factors + k * kQueries + lane);
-  }
-  bool drops() const { return factors != nullptr; }
-
-private:
-  void draw();
-
-  const AttentionParams &p;
-  BlockPlace at{};
-  const float *mask = nullptr;
-  float *maskBlock = nullptr, *factors = nullptr;
-  bool repeats = false, cuts = false;
-  uint64_t seed = 0, sample = 0;
-  uint32_t update = 0;
-  float ratio = 0, kept = 0;
-};
-
-/// Philox4x32-10 (ir/graph/Philox.h) of 16 counters that differ in their first word.
-struct Philox16 {
-  uint32_t word[4][16];
-
-  Philox16(const uint64_t *counters, uint32_t sample, uint32_t update, uint32_t id,
-           uint64_t seed) {
-    uint32_t low = static_cast<uint32_t>(seed), high = static_cast<uint32_t>(seed >> 32);
-    for (int i = 0; i < 16; ++i) {
-      word[0][i] = static_cast<uint32_t>(counters[i]);
-      word[1][i] = sample, word[2][i] = update, word[3][i] = id;
-    }
-    for (int round = 0; round < 10; ++round, low += 0x9E3779B9u, high += 0xBB67AE85u)
-      for (int i = 0; i < 16; ++i) {
-        uint64_t first = uint64_t{0xD2511F53u} * word[0][i];
-        uint64_t second = uint64_t{0xCD9E8D57u} * word[2][i];
-        word[0][i] = static_cast<uint32_t>(second >> 32) ^ word[1][i] ^ low;
-        word[1][i] = static_cast<uint32_t>(second);
-        word[2][i] = static_cast<uint32_t>(first >> 32) ^ word[3][i] ^ high;
-        word[3][i] = static_cast<uint32_t>(first);
+  /// rows x depth elements as [rows][cols], the rest 0.
+  static void packWholeRows(Operand from, int64_t row, int64_t rows, int64_t depth,
+                            int64_t cols, float *to) {
+    byFormat(from.type, [&]<typename F>(F) {
+      for (int64_t i = 0; i < rows; ++i, to += cols) {
+        widen<F>(from.as<F>() + i * row, to, depth);
+        for (int64_t d = depth; d < cols; ++d)
+          to[d] = 0.0f;
       }
+    });
   }
-  float uniform(int64_t w, int64_t i) const {
-    return static_cast<float>(word[w][i] >> 8) * 0x1p-24f;
+  /// Lanes from `lane` on of keys k and k + 1, for sums over keys, over queries, or both.
+  SLUICE_INLINE void putKeys(float *block, int64_t lane, int64_t k, Vec first,
+                             Vec second) {
+    store(block + k * kQueries + lane, roundedTo<S>(first));
+    store(block + (k + 1) * kQueries + lane, roundedTo<S>(second));
+  }
+  SLUICE_INLINE void putQueries(float *block, int64_t lane, int64_t k, Vec first,
+                                Vec second) {
+    putKeys(block, lane, k, first, second);
+  }
+  SLUICE_INLINE void putBoth(float *block, float *, int64_t lane, int64_t k, Vec first,
+                             Vec second) {
+    putKeys(block, lane, k, first, second);
   }
 };
-
-/// The factors of the block. Four keys in a row share a counter where rows begin at whole
-/// ones; else each element takes its own.
-inline void BlockEffects::draw() {
-  int64_t share = p.samples > 0 ? p.batch / p.samples : p.batch;
-  auto of = static_cast<uint32_t>(p.samples > 0 ? sample + at.b / share : 0);
-  auto id = static_cast<uint32_t>(p.id);
-  uint64_t row = ((at.b % share) * p.heads + at.h) * p.queries + at.query;
-  int64_t step = p.keys % 4 == 0 ? 4 : 1;
-  for (int64_t k = 0; k < at.keys; k += step)
-    for (int64_t lane = 0; lane < at.queries; lane += 16) {
-      uint64_t counters[16], elements[16];
-      for (int i = 0; i < 16; ++i) {
-        elements[i] = (row + lane + i) * p.keys + at.key + k;
-        counters[i] = elements[i] / 4;
-      }
-      Philox16 random(counters, of, update, id, seed);
-      for (int64_t w = 0; w < step; ++w)
-        for (int i = 0; i < 16; ++i) {
-          int64_t word = step == 4 ? w : static_cast<int64_t>(elements[i] % 4);
-          factors[(k + w) * kQueries + lane + i] =
-              random.uniform(word, i) >= ratio ? kept : 0.0f;
-        }
-    }
-}
 
 /// [depth][64] as rows of `depth` floats, `width` apart.
 static inline void unpackColumns(const float *from, int64_t rows, int64_t depth,

@@ -1,5 +1,6 @@
 // Matrix products, summed in f32. Compiled once per feature level.
 
+#include "kernels/cpu/FlushDenormals.h"
 #include "kernels/cpu/GemmBlocks.h"
 #include "kernels/cpu/Kernels.h"
 

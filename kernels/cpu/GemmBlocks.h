@@ -222,22 +222,5 @@ void packPanels(const GemmPackBParams &p, void *const *buffers, int64_t begin,
   }
 }
 
-/// Products of bf16 by bf16 take denormals as zeros, operands and results alike, as the
-/// instructions for them do. In force while it lives.
-class FlushDenormals {
-public:
-  explicit FlushDenormals(bool flush) : former(_mm_getcsr()) {
-    constexpr unsigned kToZero = 0x8040; // results, operands
-    if (flush)
-      _mm_setcsr(former | kToZero);
-  }
-  ~FlushDenormals() { _mm_setcsr(former); }
-  FlushDenormals(const FlushDenormals &) = delete;
-  FlushDenormals &operator=(const FlushDenormals &) = delete;
-
-private:
-  unsigned former;
-};
-
 } // namespace
 } // namespace sluice::SLUICE_LEVEL

@@ -5,6 +5,7 @@
 // zeros, as the level below does for these operands. Products of other formats are those
 // below.
 
+#include "kernels/cpu/FlushDenormals.h"
 #include "kernels/cpu/GemmBlocks.h"
 #include "kernels/cpu/Kernels.h"
 #include "kernels/cpu/PackDots.h"

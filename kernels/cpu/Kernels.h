@@ -38,7 +38,9 @@ SLUICE_LEVEL_KERNELS;
 }
 namespace sluice::dots {
 SLUICE_PAIR_KERNELS;
-}
+SLUICE_KERNEL(attentionForward);
+SLUICE_KERNEL(attentionGrad);
+} // namespace sluice::dots
 namespace sluice::amx {
 SLUICE_PAIR_KERNELS;
 }

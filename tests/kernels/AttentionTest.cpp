@@ -5,6 +5,7 @@
 #include "tests/kernels/HalfFormats.h"
 #include "tests/kernels/KernelCase.h"
 
+#include <array>
 #include <cmath>
 
 namespace sluice::test {
@@ -271,6 +272,37 @@ TEST(Attention, SixteenBits) {
     double tolerance = type == format::kBf16 ? 1e-2 : 2e-3;
     check({1, 2, 2, 70, 100, 24, 24, 0}, type, tolerance);
     check({2, 4, 2, 33, 67, 64, 40, -1, MaskKind::Keys, 0.25, 2}, type, tolerance);
+  }
+}
+
+/// Levels agree on every tail of pairs, and on what has too few elements for them.
+TEST(Attention, PairsOfBf16) {
+  for (auto [queries, keys] : {std::pair<int64_t, int64_t>{1, 7}, {33, 65}, {79, 64}})
+    for (auto [depth, valueDepth] :
+         {std::pair<int64_t, int64_t>{4, 5}, {17, 4}, {3, 16}, {16, 3}})
+      check({1, 2, 1, queries, keys, depth, valueDepth}, format::kBf16, 1.5e-2);
+}
+
+/// Halves of blocks that end at any key, and rows that see nothing before others do.
+TEST(Attention, CausalHalvesOfBlocks) {
+  for (int64_t type : {format::kF32, format::kBf16})
+    for (auto [queries, keys, offset] : {std::array<int64_t, 3>{64, 64, 0},
+                                         {50, 40, 0},
+                                         {64, 96, 3},
+                                         {100, 130, 33},
+                                         {70, 20, 0}})
+      check({1, 1, 1, queries, keys, 8, 8, offset}, type,
+            type == format::kF32 ? 2e-6 : 1e-2);
+}
+
+/// Values whose products are denormal, or only just not: all levels flush them alike.
+TEST(Attention, PairsFlushDenormals) {
+  for (float size : {0x1p-60f, 0x1p-63f, 0x1p-64f, 0x1p-126f}) {
+    Case c({1, 2, 2, 37, 67, 15, 17, 0}, 3, format::kBf16);
+    for (std::vector<float> *x : {&c.q, &c.k, &c.v, &c.dOut})
+      for (float &value : *x)
+        value *= size;
+    c.run(true, c.run(false, {}));
   }
 }
 
