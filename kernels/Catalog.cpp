@@ -83,7 +83,7 @@ constexpr Entry kEntries[] = {
     {"max_pool_grad_f32", SLUICE_ALL(maxPoolGrad), paramCount<PoolParams>,
      extent::describeMaxPoolGrad, 3},
     {"scatter_add_f32", SLUICE_ALL(scatterAdd), paramCount<ScatterAddParams>,
-     extent::describeScatterAdd, 1},
+     extent::describeScatterAdd, 2},
     {"scatter_elements", SLUICE_ALL(scatterElements), paramCount<ScatterElementsParams>,
      extent::describeScatterElements},
     {"scatter_elements_add_f32", SLUICE_ALL(scatterElementsAdd),

@@ -105,7 +105,7 @@ bool describeScatterAdd(const int64_t *params, int64_t units, Extents &e) {
   auto p = unpackParams<ScatterAddParams>(params);
   if (!isIndex(p.indexBytes))
     return e.refuse(kIndexError);
-  if (!isUnit(p.unitCols))
+  if (!isUnit(p.unitCols) || (p.unitRows != 0 && !isUnit(p.unitRows)))
     return e.refuse(kUnitError);
   if (!isFlag(p.accumulate))
     return e.refuse("'accumulate' must be 0 or 1");

@@ -100,6 +100,8 @@ int64_t gatherElementsUnits(const GatherElementsParams &p) {
 }
 
 int64_t scatterAddUnits(const ScatterAddParams &p) {
+  if (p.unitRows > 0)
+    return p.outer * ceilDiv(p.axis, p.unitRows);
   return p.outer * ceilDiv(p.inner, p.unitCols);
 }
 
@@ -126,6 +128,10 @@ int64_t gatherElementsUnitRows(const GatherElementsParams &p) {
 int64_t scatterAddUnitCols(const ScatterAddParams &p) {
   // At least a line, and some sixteen units.
   return std::max<int64_t>(16, ceilDiv(ceilDiv(p.inner, 16), 16) * 16);
+}
+int64_t scatterAddUnitRows(const ScatterAddParams &p) {
+  // Each unit looks through all indices: some thirty-two of them.
+  return p.axis > 2 * p.count ? ceilDiv(p.axis, 32) : 0;
 }
 int64_t argReduceUnitElements(const ArgReduceParams &p) {
   return std::max<int64_t>(1, kUnitElements / std::max<int64_t>(1, p.size));

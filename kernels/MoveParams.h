@@ -54,13 +54,16 @@ struct GatherElementsParams {
 
 /// scatter_add_f32: indices [count], updates [outer, count, inner], y [outer, axis,
 /// inner]. y (zeroed first unless `accumulate`) gains updates in the order of indices;
-/// indices out of range are skipped. Units: outer * ceil(inner / unitCols).
+/// indices out of range are skipped. Units: outer * ceil(inner / unitCols), or with
+/// unitRows above 0 outer * ceil(axis / unitRows): rows of a table of which few are
+/// touched are zeroed in one run.
 struct ScatterAddParams {
   int64_t indexBytes = 8;
   int64_t outer = 1, axis = 0, inner = 1, count = 0;
   int64_t accumulate = 0;
   int64_t unitCols = 0;
   int64_t updatesType = 0; ///< how they are stored (Formats.h); added as f32
+  int64_t unitRows = 0;
 };
 
 /// scatter_elements, scatter_elements_{add,max,min,mul}_f32: indices, updates, y. y
@@ -110,6 +113,8 @@ int64_t cumsumUnits(const CumsumParams &p);
 // Unit sizes from the shape alone: about 64 KB of result a unit.
 int64_t gatherUnitRows(const GatherParams &p);
 int64_t gatherElementsUnitRows(const GatherElementsParams &p);
+/// 0: units of columns.
+int64_t scatterAddUnitRows(const ScatterAddParams &p);
 int64_t scatterAddUnitCols(const ScatterAddParams &p);
 int64_t argReduceUnitElements(const ArgReduceParams &p);
 int64_t cumsumUnitLines(const CumsumParams &p);

@@ -142,19 +142,25 @@ template <typename S>
 static void addRows(const ScatterAddParams &p, void *const *buffers, int64_t begin,
                     int64_t end) {
   Indices indices{buffers[0], p.indexBytes, p.axis};
-  int64_t blocks = ceilDiv(p.inner, p.unitCols);
+  bool byRows = p.unitRows > 0;
+  int64_t unitCols = byRows ? most(1, p.inner) : p.unitCols;
+  int64_t unitRows = byRows ? p.unitRows : p.axis;
+  int64_t blocks = ceilDiv(byRows ? p.axis : p.inner, byRows ? unitRows : unitCols);
   for (int64_t u = begin; u < end; ++u) {
-    int64_t outer = u / blocks, col = u % blocks * p.unitCols;
-    int64_t cols = least(p.unitCols, p.inner - col);
+    int64_t outer = u / blocks, block = u % blocks;
+    int64_t col = byRows ? 0 : block * unitCols, first = byRows ? block * unitRows : 0;
+    int64_t cols = least(unitCols, p.inner - col), last = least(first + unitRows, p.axis);
     auto *from = static_cast<const typename S::Element *>(buffers[1]) +
                  outer * p.count * p.inner + col;
     auto *to = static_cast<float *>(buffers[2]) + outer * p.axis * p.inner + col;
-    if (!p.accumulate)
-      for (int64_t i = 0; i < p.axis; ++i)
+    if (!p.accumulate && cols == p.inner)
+      std::memset(to + first * cols, 0, (last - first) * cols * sizeof(float));
+    else if (!p.accumulate)
+      for (int64_t i = first; i < last; ++i)
         std::memset(to + i * p.inner, 0, cols * sizeof(float));
     for (int64_t k = 0; k < p.count; ++k, from += p.inner) {
       int64_t i = indices[k];
-      if (i < 0)
+      if (i < first || i >= last)
         continue;
       float *__restrict row = to + i * p.inner;
       const typename S::Element *__restrict update = from;

@@ -93,9 +93,14 @@ static void maxPoolByTwo(const PoolParams &p, const typename S::Element *x,
       __m256 v[4];
       loadPairs<S>(x + 2 * i, 2 * count, v[0], v[1]);
       loadPairs<S>(x + p.in[2] + 2 * i, 2 * count, v[2], v[3]);
-      __m256 best = v[0];
-      for (int k = 1; k < 4; ++k)
-        best = _mm256_blendv_ps(best, v[k], isBetter(v[k], best));
+      __m256 best = v[0], isNan = _mm256_or_ps(_mm256_cmp_ps(v[0], v[1], _CMP_UNORD_Q),
+                                               _mm256_cmp_ps(v[2], v[3], _CMP_UNORD_Q));
+      if (_mm256_testz_ps(isNan, isNan)) // the first of equal ones is the second operand
+        for (int k = 1; k < 4; ++k)
+          best = _mm256_max_ps(v[k], best);
+      else
+        for (int k = 1; k < 4; ++k)
+          best = _mm256_blendv_ps(best, v[k], isBetter(v[k], best));
       storeFirst<S>(y + i, count, best);
     });
 }

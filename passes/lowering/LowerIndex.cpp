@@ -84,6 +84,7 @@ LogicalResult lowerScatterAdd(graph::ScatterAddOp op, ProgramBuilder &builder) {
   params.outer = split.outer, params.axis = split.size, params.inner = split.inner;
   params.count = graph::tensorType(op.getIndices()).getNumElements();
   params.unitCols = scatterAddUnitCols(params);
+  params.unitRows = scatterAddUnitRows(params);
   launch(op, "scatter_add_f32", {op.getIndices(), updates}, y, scatterAddUnits(params),
          params, builder);
   return success();

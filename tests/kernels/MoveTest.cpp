@@ -161,10 +161,12 @@ TEST(Gather, RowsWrapAndMissingRowsAreZero) {
 
 TEST(ScatterAdd, IsTheAdjointOfGatherInOrder) {
   std::mt19937 rng(2);
-  for (int64_t inner : {1, 40})
+  for (auto [inner, unitRows] :
+       {std::pair<int64_t, int64_t>{1, 0}, {40, 0}, {40, 2}, {3, 5}})
     for (int64_t type : {format::kF32, format::kBf16, format::kF16}) {
       bool accumulate = type != format::kBf16;
-      ScatterAddParams p{8, 2, 5, inner, int64_t(kIndices.size()), accumulate, 16, type};
+      ScatterAddParams p{8,          2,  5,    inner,   int64_t(kIndices.size()),
+                         accumulate, 16, type, unitRows};
       Bytes bytes = stored(randomFloats(rng, 2 * p.count * inner), type);
       auto updates = loaded(bytes, type);
       auto y = randomFloats(rng, 2 * 5 * inner);
