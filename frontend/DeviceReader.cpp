@@ -50,7 +50,11 @@ std::vector<RateField> fieldsOf(DeviceRates &r) {
                           {"link", "rate", &r.linkBytesPerSecond},
                           {"link", "latency_us", &r.linkLatencyUs},
                           {"ranks", "rate", &r.rankBytesPerSecond},
-                          {"ranks", "latency_us", &r.rankLatencyUs}})
+                          {"ranks", "latency_us", &r.rankLatencyUs},
+                          {"ranks", "rounds", &r.rankRounds},
+                          {"nodes", "ranks", &r.ranksPerNode},
+                          {"nodes", "rate", &r.nodeBytesPerSecond},
+                          {"nodes", "latency_us", &r.nodeLatencyUs}})
     fields.push_back(field);
   return fields;
 }
@@ -129,7 +133,7 @@ private:
   void fill(const YAML::Node &root) {
     checkKeys(root, {"name", "target", "arch", "memory", "context", "product", "conv",
                      "conv_weight_grad", "flops", "bytes", "launch", "link", "ranks",
-                     "bandwidth", "scaling", "tile", "processors"});
+                     "nodes", "bandwidth", "scaling", "tile", "processors"});
     for (auto [key, into] : {std::pair{"name", &profile.name},
                              {"target", &profile.target},
                              {"arch", &profile.arch}})
@@ -158,7 +162,7 @@ private:
   void readRates(const YAML::Node &root) {
     std::vector<RateField> fields = fieldsOf(profile.rates);
     for (const char *section : {"product", "conv", "conv_weight_grad", "flops", "bytes",
-                                "launch", "link", "ranks"}) {
+                                "launch", "link", "ranks", "nodes"}) {
       YAML::Node map = root[section];
       if (!map)
         continue;
@@ -174,6 +178,7 @@ private:
         }
       checkKeys(map, keys);
     }
+    checkLinks(root);
     if (YAML::Node tile = root["tile"]) {
       checkKeys(tile, {"rows", "cols"});
       count(tile["rows"], "rows", profile.rates.tileRows);
@@ -181,6 +186,17 @@ private:
     }
     if (root["processors"])
       count(root["processors"], "processors", profile.rates.processors);
+  }
+
+  void checkLinks(const YAML::Node &root) {
+    const DeviceRates &rates = profile.rates;
+    for (auto [section, rate] : {std::pair{"ranks", rates.rankBytesPerSecond},
+                                 {"nodes", rates.nodeBytesPerSecond}})
+      if (rate <= 0)
+        error(root[section].Mark(),
+              "'" + std::string(section) + "' needs a rate above 0");
+    if (rates.ranksPerNode != std::floor(rates.ranksPerNode) || rates.ranksPerNode > 1e6)
+      error(root["nodes"].Mark(), "'nodes' has no whole number of 'ranks' up to 1e6");
   }
 
   void readBandwidth(const YAML::Node &node) {

@@ -48,6 +48,10 @@ struct DeviceRates {
   double syncUs = 1;     ///< per launch that workers share: barrier and imbalance
   double linkBytesPerSecond = 10e9, linkLatencyUs = 2; ///< to the host, one direction
   double rankBytesPerSecond = 8e9, rankLatencyUs = 5;  ///< to another rank, one direction
+  /// Of collectives in which all pairs of ranks exchange; 0: rings and trees.
+  double rankRounds = 0;
+  double ranksPerNode = 0;                             ///< 0: however many there are
+  double nodeBytesPerSecond = 1e9, nodeLatencyUs = 10; ///< of a rank to other nodes
   int64_t tileRows = 12, tileCols = 32; ///< of a product; sizes are rounded up to them
   int64_t processors = 1; ///< that tiles are dealt to; the last round may leave some idle
   int64_t threads = 1;    ///< workers of the plan; no part of a profile

@@ -39,7 +39,11 @@ template <typename Rates> auto fieldsOf(Rates &r) {
                     &r.linkBytesPerSecond,
                     &r.linkLatencyUs,
                     &r.rankBytesPerSecond,
-                    &r.rankLatencyUs};
+                    &r.rankLatencyUs,
+                    &r.rankRounds,
+                    &r.ranksPerNode,
+                    &r.nodeBytesPerSecond,
+                    &r.nodeLatencyUs};
 }
 
 /// Kernels of other machines have other tiles than those of the plan.
@@ -170,6 +174,13 @@ DeviceRates deviceRates(ModuleOp module) {
 }
 
 void LaunchWork::addStage(const KernelWork &work) {
+LinkTopology linksOf(const DeviceRates &rates) {
+  return {{rates.rankBytesPerSecond, rates.rankLatencyUs},
+          int64_t(rates.ranksPerNode),
+          {rates.nodeBytesPerSecond, rates.nodeLatencyUs},
+          rates.rankRounds};
+}
+
   ++stages;
   if (work.bytes >= 0)
     ownBytes = work.bytes;

@@ -5,6 +5,7 @@
 #include "ir/plan/Plan.h"
 #include "kernels/Work.h"
 #include "passes/planning/CostModel.h"
+#include "passes/planning/LinkModel.h"
 
 namespace sluice {
 
@@ -12,6 +13,9 @@ namespace sluice {
 void setDevice(mlir::ModuleOp module, const DeviceProfile &profile);
 /// With the threads of the module.
 DeviceRates deviceRates(mlir::ModuleOp module);
+
+/// Between the ranks of a plan.
+LinkTopology linksOf(const DeviceRates &rates);
 
 /// Adds a stage: `flops` and `bytes` are those of the launch that no other stage has.
 /// Shared with what measures plans, so it takes what the plan file holds.

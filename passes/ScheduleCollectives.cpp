@@ -308,11 +308,11 @@ struct ScheduleCollectives : impl::ScheduleCollectivesBase<ScheduleCollectives> 
     if (auto attr = module->getAttrOfType<IntegerAttr>(ranksAttr))
       ranks = std::max<int64_t>(1, attr.getInt());
     CollectiveProblem problem;
-    // The tree's rounds there and back; every rank's bytes are moved once in each.
-    double rounds = 2.0 * llvm::Log2_64_Ceil(static_cast<uint64_t>(ranks));
-    problem.latencyUs = std::max(1.0, rounds) * device.rankLatencyUs;
-    problem.bytesPerUs = device.rankBytesPerSecond / 1e6 / std::max(1.0, rounds / 2);
-    problem.bucketBytes = bucketBytesOf(problem.latencyUs, problem.bytesPerUs);
+    problem.ways = collectiveWays(CollectiveKind::AllReduce, ranks, linksOf(device));
+    // Buckets are for what long messages are sent by.
+    const CollectiveCost &longest = fastestWay(problem.ways, int64_t(1) << 40);
+    if (longest.usPerByte > 0)
+      problem.bucketBytes = bucketBytesOf(longest.latencyUs, 1 / longest.usPerByte);
     if (auto bytes = module->getAttrOfType<IntegerAttr>(bucketBytesAttr))
       problem.bucketBytes = bytes.getInt();
     if (auto window = module->getAttrOfType<FloatAttr>(windowMsAttr))

@@ -16,11 +16,14 @@ namespace {
 class Scheduler {
 public:
   explicit Scheduler(const CollectiveProblem &problem)
-      : problem(problem), done(problem.nodes.size(), 0), used(done),
+      : problem(problem), done(problem.nodes.size(), 0), used(done), waited(done),
         messageOf(problem.nodes.size(), -1) {
     for (size_t i = 0; i < problem.nodes.size(); ++i)
       if (problem.nodes[i].isCollective())
         collectives.push_back(i);
+      else
+        for (int32_t before : problem.nodes[i].after)
+          waited[static_cast<size_t>(before)] = 1;
     unsent = static_cast<int64_t>(collectives.size());
     findFeeds();
   }
@@ -129,7 +132,8 @@ private:
   void add(int32_t index) {
     const CollectiveProblem::Node &node = problem.nodes[static_cast<size_t>(index)];
     --unsent;
-    heldNow += node.bytes;
+    if (waited[static_cast<size_t>(index)])
+      heldNow += node.bytes;
     if (!problem.given.empty()) {
       sendGiven();
       return;
@@ -165,8 +169,7 @@ private:
     CollectiveSchedule::Message message;
     message.launchesBefore = static_cast<int64_t>(result.order.size());
     message.beginUs = std::max(now, linkFreeUs);
-    message.endUs = message.beginUs + problem.latencyUs +
-                    static_cast<double>(openBytes) / problem.bytesPerUs;
+    message.endUs = message.beginUs + problem.messageUs(openBytes);
     linkFreeUs = message.endUs;
     for (int32_t node : open)
       messageOf[static_cast<size_t>(node)] = static_cast<int32_t>(result.messages.size());
@@ -198,6 +201,7 @@ private:
   CollectiveSchedule result;
   std::vector<char> done;         // launched, or given to a message
   std::vector<char> used;         // of collectives: a launch has waited for it
+  std::vector<char> waited;       // a launch needs it: what none needs holds no bytes
   std::vector<int32_t> messageOf; // of collectives; -1: not sent
   std::vector<int32_t> open;      // the next message
   std::vector<size_t> collectives;
@@ -207,6 +211,11 @@ private:
 };
 
 } // namespace
+
+double CollectiveProblem::messageUs(int64_t bytes) const {
+  return ways.empty() ? latencyUs + static_cast<double>(bytes) / bytesPerUs
+                      : fastestWay(ways, bytes).us(bytes);
+}
 
 CollectiveSchedule scheduleCollectives(const CollectiveProblem &problem) {
   return Scheduler(problem).run();

@@ -34,6 +34,8 @@ TEST(Devices, A100HasWhatItsProfileSays) {
   EXPECT_EQ(profile.rates.product.left, 0); // costs nothing there
   EXPECT_NEAR(profile.rates.memory.back().bytesPerSecond, 2039e9 * 0.85, 1e9);
   EXPECT_EQ(profile.contextBytes(), int64_t(420 + 4 + 32) << 20);
+  EXPECT_EQ(profile.rates.ranksPerNode, 8);
+  EXPECT_LT(profile.rates.nodeBytesPerSecond, profile.rates.rankBytesPerSecond);
 }
 
 TEST(Devices, WrittenProfilesReadTheSame) {
@@ -48,6 +50,8 @@ TEST(Devices, WrittenProfilesReadTheSame) {
   EXPECT_EQ(again.profile->contextBytes(), profile.contextBytes());
   EXPECT_EQ(again.profile->rates.syncUs, 0.25);
   EXPECT_EQ(again.profile->rates.bf16Flops, profile.rates.bf16Flops);
+  EXPECT_EQ(again.profile->rates.ranksPerNode, 8);
+  EXPECT_EQ(again.profile->rates.nodeBytesPerSecond, profile.rates.nodeBytesPerSecond);
   ASSERT_EQ(again.profile->rates.memory.size(), profile.rates.memory.size());
   EXPECT_EQ(again.profile->rates.memory[0].bytes, profile.rates.memory[0].bytes);
 }
@@ -70,6 +74,9 @@ TEST(Devices, WhatIsWrongIsNamed) {
                  "1e9}\n"),
       "d.yaml:3:5: 'bandwidth' needs rising sizes and rates above 0");
   EXPECT_NE(firstError("[1, 2]"), "");
+  EXPECT_EQ(firstError("ranks: {rate: 0}\n"), "d.yaml:1:8: 'ranks' needs a rate above 0");
+  EXPECT_EQ(firstError("nodes: {ranks: 2.5}\n"),
+            "d.yaml:1:8: 'nodes' has no whole number of 'ranks' up to 1e6");
   EXPECT_EQ(
       readDevice("a100").errors.front().find("unknown device 'a100', expected one of "
                                              "cpu, a100-40"),
