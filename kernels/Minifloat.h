@@ -8,7 +8,8 @@
 namespace sluice {
 
 /// A sign, an exponent with subnormals below it, and a mantissa. Codes are finite but for
-/// one NaN with either sign, where there is one; what is larger counts as the largest.
+/// NaN (written without a sign), where there is one; what is larger counts as the
+/// largest.
 struct Minifloat {
   int mantissaBits;
   int bias;
@@ -45,7 +46,7 @@ inline constexpr uint32_t encode(const Minifloat &format, float x, Rounding roun
   uint32_t sign = bits >> 31 ? format.signBit() : 0;
   uint32_t size = bits & 0x7FFFFFFF;
   if (size > 0x7F800000)
-    return format.nan ? sign | format.nan : 0;
+    return format.nan;
   float a = std::bit_cast<float>(size);
   a = a < format.largest ? a : format.largest;
   uint32_t code = 0;

@@ -54,28 +54,6 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, uint64_t seed) {
   return counter;
 }
 
-/// The rounding of each element in turn.
-class Roundings {
-public:
-  explicit Roundings(std::optional<StochasticKey> key) : key(key) {}
-
-  minifloat::Rounding of(int64_t element) {
-    if (!key)
-      return {};
-    if (element / 4 != counter)
-      words = philox({static_cast<uint32_t>(element / 4), 0,
-                      static_cast<uint32_t>(key->update), key->id},
-                     key->seed);
-    counter = element / 4;
-    return {true, static_cast<float>(words[element % 4] >> 8) * 0x1p-24f};
-  }
-
-private:
-  std::optional<StochasticKey> key;
-  int64_t counter = -1;
-  std::array<uint32_t, 4> words{};
-};
-
 /// 16 bits of a value; stochastic rounding adds noise to the bits that are cut.
 uint16_t toHalf(StoredFormat format, float x, minifloat::Rounding rounding) {
   uint32_t bits = std::bit_cast<uint32_t>(x);
@@ -195,8 +173,10 @@ BlockGrid blocksOf(StoredFormat format, std::span<const int64_t> shape) {
     return {1, count, 1, count};
   if (traits.blockRows == 1 && matrix.columns % traits.blockColumns != 0)
     matrix = {1, count};
-  return {matrix.rows, std::max<int64_t>(matrix.columns, 1), traits.blockRows,
-          traits.blockColumns};
+  int64_t rows = std::max<int64_t>(matrix.rows, 1);
+  int64_t columns = std::max<int64_t>(matrix.columns, 1);
+  return {rows, columns, std::min(rows, traits.blockRows),
+          std::min(columns, traits.blockColumns)};
 }
 
 bool isWhole(StoredFormat format, std::span<const int64_t> shape) {
@@ -229,9 +209,21 @@ int64_t storedBytes(StoredFormat format, std::span<const int64_t> shape) {
   return codeBytes(format, shape) + scaleBytes(format, shape);
 }
 
-EncodedTensor encodeTensor(StoredFormat format, std::span<const int64_t> shape,
-                           std::span<const float> values,
-                           std::optional<StochasticKey> stochastic) {
+std::vector<float> noiseOf(const StochasticKey &key, int64_t count) {
+  std::vector<float> noise(count);
+  std::array<uint32_t, 4> words{};
+  for (int64_t i = 0; i < count; ++i) {
+    if (i % 4 == 0)
+      words = philox(
+          {static_cast<uint32_t>(i / 4), 0, static_cast<uint32_t>(key.update), key.id},
+          key.seed);
+    noise[i] = static_cast<float>(words[i % 4] >> 8) * 0x1p-24f;
+  }
+  return noise;
+}
+
+EncodedTensor scalesOf(StoredFormat format, std::span<const int64_t> shape,
+                       std::span<const float> values) {
   EncodedTensor encoded;
   ScaleKind kind = traitsOf(format).scale;
   if (kind != ScaleKind::none) {
@@ -239,13 +231,23 @@ EncodedTensor encodeTensor(StoredFormat format, std::span<const int64_t> shape,
     encoded.scales.resize(grid.count() * (kind == ScaleKind::real ? 4 : 1));
     findScales(format, grid, values, encoded);
   }
-  encodeUnder(format, shape, values, encoded, stochastic);
+  return encoded;
+}
+
+EncodedTensor encodeTensor(StoredFormat format, std::span<const int64_t> shape,
+                           std::span<const float> values,
+                           std::optional<StochasticKey> stochastic) {
+  EncodedTensor encoded = scalesOf(format, shape, values);
+  std::vector<float> noise;
+  if (stochastic)
+    noise = noiseOf(*stochastic, static_cast<int64_t>(values.size()));
+  encodeUnder(format, shape, values, encoded, noise);
   return encoded;
 }
 
 void encodeUnder(StoredFormat format, std::span<const int64_t> shape,
                  std::span<const float> values, EncodedTensor &under,
-                 std::optional<StochasticKey> stochastic) {
+                 std::span<const float> noise) {
   under.codes.assign(codeBytes(format, shape), 0);
   const FormatTraits &traits = traitsOf(format);
   if (format == StoredFormat::fp32) {
@@ -253,11 +255,12 @@ void encodeUnder(StoredFormat format, std::span<const int64_t> shape,
       std::memcpy(under.codes.data(), values.data(), values.size_bytes());
     return;
   }
-  Roundings roundings(stochastic);
   BlockGrid grid = blocksOf(format, shape);
   auto count = static_cast<int64_t>(values.size()), half = (count + 1) / 2;
   for (int64_t i = 0; i < count; ++i) {
-    minifloat::Rounding rounding = roundings.of(i);
+    minifloat::Rounding rounding;
+    if (!noise.empty())
+      rounding = {true, noise[i]};
     if (traits.scale == ScaleKind::none) {
       storeAt(under.codes, i, toHalf(format, values[i], rounding));
       continue;

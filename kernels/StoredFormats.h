@@ -87,13 +87,19 @@ struct EncodedTensor {
   float global = 0;
 };
 
+/// Scales alone: `codes` stay empty.
+EncodedTensor scalesOf(StoredFormat format, std::span<const int64_t> shape,
+                       std::span<const float> values);
 EncodedTensor encodeTensor(StoredFormat format, std::span<const int64_t> shape,
                            std::span<const float> values,
                            std::optional<StochasticKey> stochastic = std::nullopt);
-/// Codes of values under scales that are there already (`codes` is written).
+/// The uniform numbers in [0, 1) of a key's first elements.
+std::vector<float> noiseOf(const StochasticKey &key, int64_t count);
+/// Codes of values under scales that are there already (`codes` is written), with a
+/// random number per element, or none: to nearest.
 void encodeUnder(StoredFormat format, std::span<const int64_t> shape,
                  std::span<const float> values, EncodedTensor &under,
-                 std::optional<StochasticKey> stochastic = std::nullopt);
+                 std::span<const float> noise = {});
 void decodeTensor(StoredFormat format, std::span<const int64_t> shape,
                   const EncodedTensor &encoded, std::span<float> values);
 

@@ -54,6 +54,8 @@ private:
 #define GET_OP_CLASSES
 #include "ir/graph/Narrow.h.inc"
 #define GET_OP_CLASSES
+#include "ir/graph/Stored.h.inc"
+#define GET_OP_CLASSES
 #include "ir/graph/Shape.h.inc"
 #define GET_OP_CLASSES
 #include "ir/graph/Contract.h.inc"

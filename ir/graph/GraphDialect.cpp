@@ -22,6 +22,10 @@ void GraphDialect::initialize() {
       >();
   addOperations<
 #define GET_OP_LIST
+#include "ir/graph/Stored.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
 #include "ir/graph/Shape.cpp.inc"
       >();
   addOperations<

@@ -276,6 +276,7 @@ TEST(StoredFormats, BytesAreCodesAndScales) {
   EXPECT_EQ(bytes(StoredFormat::nvfp4, vector), Bytes(50, 11));
   EXPECT_TRUE(isWhole(StoredFormat::mxfp4, matrix));
   EXPECT_FALSE(isWhole(StoredFormat::mxfp4, vector));
+  EXPECT_TRUE(isWhole(StoredFormat::mxfp8, std::array<int64_t, 1>{10}));
   EXPECT_TRUE(isWhole(StoredFormat::e4m3, vector));
 }
 
