@@ -294,7 +294,7 @@ const SpecKey kKeys[] = {
     {"training_params.memory.checkpointing", K::Boolean, kReady, "memory.recompute"},
     {"training_params.memory.offload_threshold", K::Number, kReady,
      "memory.offload and memory.offload_threshold"},
-    {"entries", K::List, kReady, "step, eval, infer"},
+    {"entries", K::List, kReady, "step, eval, infer; probe: gradients, for sluice probe"},
 };
 
 size_t editDistance(const std::string &a, const std::string &b) {

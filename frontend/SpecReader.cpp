@@ -1,6 +1,7 @@
 #include "frontend/SpecReader.h"
 #include "frontend/spec/Reader.h"
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -47,6 +48,7 @@ void Reader::fill(const YAML::Node &root) {
       {"changes", &Reader::readChanges},
       {"lora", &Reader::readLora},
       {"memory", &Reader::readMemory},
+      {"update", &Reader::readUpdate},
       {"parallel", &Reader::readParallel},
       {"comm", &Reader::readComm},
       {"precision", &Reader::readPrecision},
@@ -66,6 +68,8 @@ void Reader::fill(const YAML::Node &root) {
 }
 
 namespace {
+
+constexpr const char *overrideMark = "\n# --set ";
 
 /// Puts a command-line KEY=VALUE into the tree.
 void override(YAML::Node root, const std::string &assignment,
@@ -99,34 +103,28 @@ void override(YAML::Node root, const std::string &assignment,
 
 } // namespace
 
-SpecResult readSpec(const std::string &path, const std::vector<std::string> &overrides) {
-  Reader reader(path);
+static SpecResult readBytes(const std::string &bytes, const std::string &name,
+                            const std::vector<std::string> &overrides) {
+  Reader reader(name);
   YAML::Node root(YAML::NodeType::Map);
   try {
-    if (!path.empty()) {
-      std::ifstream in(path);
-      if (!in || std::filesystem::is_directory(path))
-        return {
-            std::nullopt, {"cannot read the spec '" + path + "': check the path"}, {}};
-      std::stringstream bytes;
-      bytes << in.rdbuf();
-      reader.spec.text = bytes.str();
-      root = YAML::Load(reader.spec.text);
-      if (root.IsNull())
-        root = YAML::Node(YAML::NodeType::Map);
-      if (!root.IsMap())
-        return {std::nullopt, {path + ":1:1: the spec is not a map of keys"}, {}};
-    }
+    reader.spec.text = bytes;
+    if (!bytes.empty())
+      root = YAML::Load(bytes);
+    if (root.IsNull())
+      root = YAML::Node(YAML::NodeType::Map);
+    if (!root.IsMap())
+      return {std::nullopt, {name + ":1:1: the spec is not a map of keys"}, {}};
     for (const std::string &assignment : overrides) {
       override(root, assignment, reader.result.errors);
-      reader.spec.text += "\n# --set " + assignment;
+      reader.spec.text += overrideMark + assignment;
     }
     reader.checkKeys(root, "");
     reader.translate(root);
     if (reader.result.errors.empty())
       reader.fill(root);
   } catch (const YAML::Exception &e) {
-    std::string where = path.empty() ? "spec" : path;
+    std::string where = name.empty() ? "spec" : name;
     if (!e.mark.is_null())
       where +=
           ":" + std::to_string(e.mark.line + 1) + ":" + std::to_string(e.mark.column + 1);
@@ -135,6 +133,30 @@ SpecResult readSpec(const std::string &path, const std::vector<std::string> &ove
   if (reader.result.errors.empty())
     reader.result.spec = std::move(reader.spec);
   return std::move(reader.result);
+}
+
+SpecResult readSpec(const std::string &path, const std::vector<std::string> &overrides) {
+  if (path.empty())
+    return readBytes("", path, overrides);
+  std::ifstream in(path);
+  if (!in || std::filesystem::is_directory(path))
+    return {std::nullopt, {"cannot read the spec '" + path + "': check the path"}, {}};
+  std::stringstream bytes;
+  bytes << in.rdbuf();
+  return readBytes(bytes.str(), path, overrides);
+}
+
+SpecResult readSpecText(const std::string &text, const std::string &name) {
+  std::vector<std::string> overrides;
+  std::string bytes = text;
+  // Only the last lines are overrides: a comment inside the file is none.
+  for (size_t at = bytes.rfind('\n'); at != std::string::npos; at = bytes.rfind('\n')) {
+    if (bytes.compare(at, std::strlen(overrideMark), overrideMark) != 0)
+      break;
+    overrides.insert(overrides.begin(), bytes.substr(at + std::strlen(overrideMark)));
+    bytes.resize(at);
+  }
+  return readBytes(bytes, name, overrides);
 }
 
 } // namespace sluice

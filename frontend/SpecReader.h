@@ -21,6 +21,10 @@ struct SpecResult {
 SpecResult readSpec(const std::string &path,
                     const std::vector<std::string> &overrides = {});
 
+/// A spec as TrainingSpec::text and plans hold it: the file's bytes, then a line
+/// "# --set KEY=VALUE" for each override. `name` is for messages.
+SpecResult readSpecText(const std::string &text, const std::string &name);
+
 /// Bytes of "512MiB", "2GiB", "1.5GB" or "1048576"; nothing if it is no size.
 std::optional<int64_t> parseSize(const std::string &text);
 

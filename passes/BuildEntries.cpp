@@ -45,7 +45,7 @@ private:
         kept.push_back(result);
     setResults(entry, kept);
     eraseDead(entry);
-    evaluate(entry);
+    useEvaluationForms(entry);
   }
 
   static bool isLoss(StringRef name) {
@@ -69,18 +69,6 @@ private:
     for (const NamedValue &result : results(entry))
       others |= !isLoss(result.name) && result.name != spec.loss.name;
     return !isLoss(name) && !(ownLoss && others);
-  }
-
-  /// Replaces what behaves differently in training.
-  void evaluate(func::FuncOp entry) {
-    SmallVector<graph::TrainingMode> training;
-    entry.walk([&](graph::TrainingMode op) { training.push_back(op); });
-    for (graph::TrainingMode op : training) {
-      OpBuilder builder(op);
-      for (auto [result, form] : llvm::zip(op->getResults(), op.evaluationForm(builder)))
-        if (result != form) // what has no other form stays
-          result.replaceAllUsesWith(form);
-    }
   }
 
   const TrainingSpec &spec;

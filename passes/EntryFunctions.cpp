@@ -71,6 +71,17 @@ func::FuncOp createEntry(ModuleOp module, StringRef name) {
   return entry;
 }
 
+void useEvaluationForms(func::FuncOp entry) {
+  SmallVector<graph::TrainingMode> training;
+  entry.walk([&](graph::TrainingMode op) { training.push_back(op); });
+  for (graph::TrainingMode op : training) {
+    OpBuilder builder(op);
+    for (auto [result, form] : llvm::zip(op->getResults(), op.evaluationForm(builder)))
+      if (result != form) // what has no other form stays
+        result.replaceAllUsesWith(form);
+  }
+}
+
 void eraseDead(func::FuncOp entry) {
   Block &body = entry.getBody().front();
   for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body)))

@@ -18,6 +18,7 @@ std::unique_ptr<mlir::Pass> createAssignGroups(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildLoss(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createFuseAttention();
 std::unique_ptr<mlir::Pass> createBuildBackward(const TrainingSpec &spec);
+std::unique_ptr<mlir::Pass> createBuildProbe(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildUpdate(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildEntries(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createAssignPrecision(const TrainingSpec &spec);

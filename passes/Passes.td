@@ -101,6 +101,15 @@ def BuildBackward : SpecPass<"build-backward", "createBuildBackward"> {
   }];
 }
 
+def BuildProbe : SpecPass<"build-probe", "createBuildProbe"> {
+  let summary = "Builds @probe, which gives the gradients of a batch (`entries: [..., probe]`)";
+  let description = [{
+    @probe has evaluation semantics (no dropout, running statistics) and writes nothing. Its results are `loss_sum`, `loss_count`, the logits, and
+    `grad/NAME`, the gradient of `loss_sum`, for each parameter that trains. A batch of one valid sample gives the gradient of that sample.
+    What `sluice probe` estimates importance from.
+  }];
+}
+
 def BuildUpdate : SpecPass<"build-update", "createBuildUpdate"> {
   let summary = "Replaces the gradients by the optimizer's update";
   let description = [{

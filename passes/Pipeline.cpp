@@ -25,6 +25,8 @@ void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
   // Needs to know what trains and how samples key random numbers; has its own gradient.
   passes.addPass(createFuseAttention());
   passes.addPass(createBuildBackward(spec));
+  // Behind the backward part, which finds what trains, and before @forward is gone.
+  passes.addPass(createBuildProbe(spec));
   // Evaluation is built from @forward, which no gradient code has touched.
   passes.addPass(createBuildEntries(spec));
   // What is rounded follows from forward and backward together, in every entry alike;

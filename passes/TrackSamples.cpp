@@ -20,7 +20,7 @@ struct TrackSamples : impl::TrackSamplesBase<TrackSamples> {
   void runOnOperation() override {
     auto batch = getOperation()->getAttrOfType<IntegerAttr>("graph.batch");
     for (auto entry : getOperation().getOps<func::FuncOp>())
-      if (batch && (entry.getSymName() == "eval" || entry.getSymName() == "infer"))
+      if (batch && llvm::is_contained({"eval", "infer", "probe"}, entry.getSymName()))
         mark(entry, batch.getInt());
     if (auto infer = getOperation().lookupSymbol<func::FuncOp>("infer"))
       markCrops(infer);
@@ -32,13 +32,12 @@ private:
     Builder builder(entry.getContext());
     for (const auto &[i, value] : llvm::enumerate(returnOf(entry).getOperands())) {
       StringRef name = resultName(entry, i);
-      if (name == "loss_sum" || name == "loss_count")
+      if (name == "loss_sum" || name == "loss_count" || name.starts_with("grad/"))
         continue; // sums that leave padding out
       SampleAxis axis = axes.of(value);
       if (axis.countsRows(graph::tensorType(value), batch))
         entry.setResultAttr(i, "graph.batched", builder.getUnitAttr());
-      else if (axis.kind != SampleAxis::None && entry.getSymName() == "infer" &&
-               batch > 1)
+      else if (axis.kind != SampleAxis::None && entry.getSymName() != "eval" && batch > 1)
         refuseShort(entry, name);
     }
   }
@@ -107,8 +106,8 @@ private:
       return;
     entry->setAttr("graph.mixes", StringAttr::get(entry.getContext(), name));
     report(getOperation(), ("padding: samples meet in the output '" + name +
-                            "', or lie along another dimension than the first, so "
-                            "infer needs full batches")
+                            "', or lie along another dimension than the first, so " +
+                            entry.getSymName() + " needs full batches")
                                .str());
   }
 };

@@ -236,8 +236,16 @@ Status Session::flush(StepResult &result) {
 }
 
 Status Session::eval(const Batch &batch, StepResult &result) {
+  return measure(evalProgram, batch, result);
+}
+
+Status Session::probe(const Batch &batch, StepResult &result) {
+  return measure(probeProgram, batch, result);
+}
+
+Status Session::measure(ProgramKind kind, const Batch &batch, StepResult &result) {
   result = {};
-  auto loaded = find(evalProgram, batch.bucket);
+  auto loaded = find(kind, batch.bucket);
   if (!loaded)
     return loaded.status();
   if (Status status = feed(**loaded, batch, batch.firstSample); !status.ok())

@@ -97,6 +97,9 @@ public:
   std::string findNonFinite(const Batch &batch);
   Status eval(const Batch &batch, StepResult &result);
   Status infer(const Batch &batch);
+  /// The gradients of the batch's sum of losses, as outputs "grad/NAME"; changes no
+  /// state. Of a batch of one sample they are that sample's.
+  Status probe(const Batch &batch, StepResult &result);
 
   /// Of the program that ran last.
   Result<OutputView> output(std::string_view name) const;
@@ -195,7 +198,9 @@ private:
     closeRankProgram,
     updateProgram,
     evalProgram,
-    inferProgram
+    inferProgram,
+    probeProgram,
+    programKinds
   };
   struct LoadedProgram {
     const fbs::Program *program = nullptr;
@@ -293,6 +298,7 @@ private:
   void noteLoss(const StepResult &result);
   Status closeWindow(int64_t microBatches);
 
+  Status measure(ProgramKind kind, const Batch &batch, StepResult &result);
   Status update(LoadedProgram &loaded, StepResult &result);
   int64_t appliedUpdates() const { return updatesDone - skippedUpdates(); }
   Status scaleStuck(int64_t parameter) const;
@@ -307,8 +313,8 @@ private:
   std::unique_ptr<CopyQueue> copyQueue; // where the plan has copies
   std::unique_ptr<CommQueue> commQueue; // where it has collectives, and others to meet
   std::unique_ptr<TraceRing> ring;
-  std::vector<std::array<LoadedProgram, 6>> programs; // by bucket
-  uint32_t rungIndex = 0;                             // of the memory ladder
+  std::vector<std::array<LoadedProgram, programKinds>> programs; // by bucket
+  uint32_t rungIndex = 0;                                        // of the memory ladder
   Controls controls;
   uint64_t seedValue = 0;
   int64_t updatesDone = 0, samplesDone = 0, pending = 0;

@@ -69,6 +69,11 @@ static bool isAdapter(const fbs::Plan &plan, std::string_view name) {
   return false;
 }
 
+/// What checkpoints hold beside weights: nobody expects it to be used.
+static bool isTrainingState(std::string_view name) {
+  return name == "step" || name.starts_with("opt/") || name.starts_with("scale/");
+}
+
 /// By the full name or the bare one.
 static StateSource findWeight(const Plan &plan, const fbs::StateTensor &tensor,
                               const SafetensorsFile &file) {
@@ -111,7 +116,7 @@ Status Session::loadWeights(const std::string &path) {
   for (const std::string &line : notes.lines())
     log("'" + path + "': " + line);
   for (const TensorEntry &entry : file->tensors())
-    if (!used.contains(&entry))
+    if (!used.contains(&entry) && !isTrainingState(entry.name))
       log("'" + path + "': tensor '" + entry.name + "' is not used by this plan");
   return Status::success();
 }

@@ -8,8 +8,8 @@
 
 namespace sluice {
 
-static constexpr std::string_view programNames[] = {"step",   "micro", "close_rank",
-                                                    "update", "eval",  "infer"};
+static constexpr std::string_view programNames[] = {
+    "step", "micro", "close_rank", "update", "eval", "infer", "probe"};
 
 void Session::findScalars(LoadedProgram &loaded) {
   const auto *outputs = loaded.program->outputs();
@@ -43,8 +43,8 @@ void Session::loadPrograms() {
       LoadedProgram &loaded = programs[bucket][kind];
       loaded.program = planPtr->raw().programs()->Get(*index);
       loaded.batch = variant.batch;
-      loaded.executor =
-          std::make_unique<Executor>(*planPtr, *index, kernels, arenas(), team->size());
+      loaded.executor = std::make_unique<Executor>(*planPtr, *index, kernels, arenas(),
+                                                   team->size(), rank());
       findScalars(loaded);
     }
   }

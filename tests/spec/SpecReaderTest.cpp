@@ -37,6 +37,20 @@ TEST_F(SpecReaderTest, EmptyFileGivesDefaults) {
   EXPECT_EQ(result.spec->accumulate, 1);
 }
 
+// What a plan holds of its spec is enough to read it again.
+TEST_F(SpecReaderTest, TextOfASpecReadsAsTheSpec) {
+  auto first = read("seed: 3\n# --set seed=9\noptimizer: {kind: adam}",
+                    {"optimizer.lr=0.5", "loss={kind: mse}"});
+  ASSERT_TRUE(first.spec);
+  auto again = readSpecText(first.spec->text, "text");
+  ASSERT_TRUE(again.spec);
+  EXPECT_EQ(again.spec->text, first.spec->text);
+  EXPECT_EQ(again.spec->seed, 3u);
+  EXPECT_EQ(again.spec->optimizer, first.spec->optimizer);
+  EXPECT_EQ(again.spec->loss.kind, "mse");
+  EXPECT_TRUE(readSpecText("", "text").spec);
+}
+
 TEST_F(SpecReaderTest, BucketsAreCalledByWhatSetsThemApart) {
   auto result = read("shapes: [{batch: 4, T: 64}, {batch: 4, T: 128}]\n"
                      "pad: {tokens: 0, mask: 0.5}\n");

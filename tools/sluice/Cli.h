@@ -53,6 +53,8 @@ Command addExplain(CLI::App &parent, Console &console);
 Command addExport(CLI::App &parent, Console &console);
 Command addFit(CLI::App &parent, Console &console);
 Command addCalibrate(CLI::App &parent, Console &console);
+Command addVerify(CLI::App &parent, Console &console);
+Command addProbe(CLI::App &parent, Console &console);
 Command addSchema(CLI::App &parent, Console &console);
 
 /// Writes a file whole or not at all.

@@ -2,6 +2,7 @@
 
 #include "runtime/PlanReader.h"
 #include "tools/sluice/Cli.h"
+#include "tools/sluice/GuardFile.h"
 #include "tools/sluice/MemoryCertificate.h"
 #include "tools/sluice/PlanVariants.h"
 #include "tools/sluice/PrecisionTable.h"
@@ -49,6 +50,8 @@ int sayPrecision(const Plan &plan, const std::string &wanted, Console &console) 
   for (const std::string &line : precisionLines(rows))
     console.line(line);
   console.result["parameters"] = std::move(rows);
+  for (const std::string &line : guardLines(plan, console.result["measured"]))
+    console.line(line);
   return console.finish();
 }
 

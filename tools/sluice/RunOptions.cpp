@@ -43,6 +43,7 @@ Result<std::unique_ptr<Session>> openSession(const RunOptions &options,
   SessionOptions session;
   session.threads = options.threads;
   session.variant = options.variant;
+  session.seed = options.seed;
   if (!options.level.empty())
     session.level = levelByName(options.level);
   session.traceEvents = traceEvents;

@@ -17,6 +17,7 @@ struct RunOptions {
   uint32_t variant = 0;
   std::string level;
   bool noShuffle = false;
+  std::optional<uint64_t> seed; // in place of the plan's; of no option
 };
 
 /// Adds the options above (`checkpoint` with the given help).

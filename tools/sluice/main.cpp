@@ -23,7 +23,8 @@ int main(int argc, char **argv) {
       addImport(app, console), addCompile(app, console),   addTrain(app, console),
       addEval(app, console),   addInfer(app, console),     addCheck(app, console),
       addShow(app, console),   addExplain(app, console),   addExport(app, console),
-      addFit(app, console),    addCalibrate(app, console), addSchema(app, console)};
+      addFit(app, console),    addCalibrate(app, console), addSchema(app, console),
+      addProbe(app, console),  addVerify(app, console)};
   for (Command &command : commands)
     command.app->add_flag("--json", console.json,
                           "print one JSON object on standard output and nothing else");

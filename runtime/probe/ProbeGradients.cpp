@@ -1,0 +1,149 @@
+#include "runtime/probe/ProbeGradients.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sluice {
+
+constexpr std::string_view gradientPrefix = "grad/";
+
+static std::vector<int64_t> shapeOf(const fbs::Port &port) {
+  std::vector<int64_t> shape;
+  for (uint32_t i = 0; i < sizeOf(port.shape()); ++i)
+    shape.push_back(port.shape()->Get(i));
+  return shape;
+}
+
+Result<ProbeGradients> ProbeGradients::open(Session &session) {
+  const fbs::Program *program = session.plan().program("probe");
+  if (!program)
+    return Status::refused("the plan has no program 'probe'; compile with 'entries: "
+                           "[step, eval, infer, probe]'");
+  ProbeGradients made;
+  made.owner = &session;
+  for (uint32_t i = 0; i < sizeOf(program->outputs()); ++i) {
+    const fbs::Port &port = *program->outputs()->Get(i);
+    std::string_view name = viewOf(port.name());
+    if (!name.starts_with(gradientPrefix))
+      continue;
+    name.remove_prefix(gradientPrefix.size());
+    if (port.dtype() != fbs::DType::f32 ||
+        !session.plan().state("param/" + std::string(name)))
+      return Status::refused("the gradient of '" + std::string(name) +
+                             "' is no f32 gradient of a parameter");
+    made.names.emplace_back(name);
+  }
+  if (made.names.empty())
+    return Status::refused("the program 'probe' gives no gradient");
+  std::sort(made.names.begin(), made.names.end());
+  return made;
+}
+
+Result<Importance> ProbeGradients::importance(ImportanceBlocks blocks) const {
+  Importance made;
+  const fbs::Program *program = owner->plan().program("probe");
+  for (const std::string &name : names) {
+    std::vector<int64_t> shape;
+    for (uint32_t i = 0; i < sizeOf(program->outputs()); ++i)
+      if (viewOf(program->outputs()->Get(i)->name()) ==
+          std::string(gradientPrefix) + name)
+        shape = shapeOf(*program->outputs()->Get(i));
+    std::vector<float> weights(static_cast<size_t>(matrixOf(shape).count()));
+    if (Status status = owner->readParameter(name, weights); !status.ok())
+      return status;
+    if (!std::all_of(weights.begin(), weights.end(),
+                     [](float w) { return std::isfinite(w); }))
+      return Status::refused("parameter '" + name + "' has a value that is not finite");
+    made.parameters.emplace_back(name, shape, blocks, std::move(weights));
+  }
+  return made;
+}
+
+std::span<const float> ProbeGradients::gradient(size_t parameter) const {
+  auto output = owner->output(std::string(gradientPrefix) + names[parameter]);
+  if (!output)
+    return {};
+  return {reinterpret_cast<const float *>(output->data), output->bytes / sizeof(float)};
+}
+
+Status ProbeGradients::run(const Batch &batch, int64_t sample, StepResult &result) {
+  if (Status status = owner->probe(batch, result); !status.ok())
+    return status;
+  return checkFinite(sample, result);
+}
+
+Status ProbeGradients::checkFinite(int64_t sample, const StepResult &result) const {
+  std::string where = " at sample " + std::to_string(sample) + " of the data";
+  if (!std::isfinite(result.lossSum))
+    return Status::refused("the loss is not finite" + where +
+                           ": check the data and the weights");
+  for (size_t i = 0; i < names.size(); ++i) {
+    double sum = 0; // NaN and infinities stay in it
+    for (float x : gradient(i))
+      sum += static_cast<double>(x) * x;
+    if (!std::isfinite(sum))
+      return Status::refused("the gradient of '" + names[i] + "' is not finite" + where +
+                             ": check the data and the weights");
+  }
+  return Status::success();
+}
+
+const Batch &SampleSlicer::slice(const Batch &batch, int64_t index) {
+  std::vector<InputSpec> inputs = plan.inputs(program, batch.bucket);
+  one.data.clear();
+  one.shapes.clear();
+  shapes.assign(inputs.size(), {});
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    size_t bytes = inputs[i].sampleBytes();
+    if (i < batch.shapes.size() && !batch.shapes[i].empty()) {
+      shapes[i].assign(batch.shapes[i].begin(), batch.shapes[i].end());
+      if (inputs[i].batched) {
+        shapes[i][0] = 1;
+        bytes = dtypeSize(inputs[i].dtype);
+        for (int64_t size : shapes[i])
+          bytes *= static_cast<size_t>(size);
+      }
+    }
+    size_t offset = inputs[i].batched ? bytes * static_cast<size_t>(index) : 0;
+    one.data.push_back(static_cast<const char *>(batch.data[i]) + offset);
+  }
+  if (!batch.shapes.empty())
+    for (const std::vector<int64_t> &shape : shapes)
+      one.shapes.emplace_back(shape);
+  one.count = 1;
+  one.firstSample = batch.firstSample + index;
+  one.bucket = batch.bucket;
+  return one;
+}
+
+Status forSamples(BatchSource &source, int64_t samples,
+                  const std::function<Status(Batch &)> &use) {
+  if (samples > source.size())
+    return Status::refused("the data has " + std::to_string(source.size()) +
+                           " samples, " + std::to_string(samples) + " are asked for");
+  if (Status status = source.seek(0); !status.ok())
+    return status;
+  for (int64_t done = 0; done < samples;) {
+    Batch batch;
+    Status status = source.next(batch);
+    std::vector<std::vector<int64_t>> shapes;
+    if (status.ok() && batch.count > samples - done) {
+      batch.count = samples - done;
+      // The shapes count samples too.
+      for (std::span<const int64_t> &shape : batch.shapes) {
+        auto &cut = shapes.emplace_back(shape.begin(), shape.end());
+        if (!cut.empty() && cut[0] > batch.count)
+          cut[0] = batch.count;
+        shape = cut;
+      }
+    }
+    done += batch.count;
+    if (status.ok())
+      status = use(batch);
+    if (!status.ok())
+      return status;
+  }
+  return Status::success();
+}
+
+} // namespace sluice
