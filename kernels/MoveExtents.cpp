@@ -115,7 +115,9 @@ bool describeScatterAdd(const int64_t *params, int64_t units, Extents &e) {
     return e.refuse(kSizeError);
   e.input(product({p.count, p.indexBytes}));
   e.input(product({p.outer, p.count, p.inner, formatBytes(p.updatesType)}));
-  e.output(product({p.outer, p.axis, p.inner, 4}));
+  bool byRows = p.unitRows > 0 && p.outer == 1;
+  e.output(product({p.outer, p.axis, p.inner, 4}),
+           byRows ? product({p.unitRows, p.inner, 4}) : 0);
   return e.done(units, scatterAddUnits(p));
 }
 

@@ -56,7 +56,7 @@ struct GatherElementsParams {
 /// inner]. y (zeroed first unless `accumulate`) gains updates in the order of indices;
 /// indices out of range are skipped. Units: outer * ceil(inner / unitCols), or with
 /// unitRows above 0 outer * ceil(axis / unitRows): rows of a table of which few are
-/// touched are zeroed in one run.
+/// touched are zeroed in one run; where outer is 1, these may be chained (y).
 struct ScatterAddParams {
   int64_t indexBytes = 8;
   int64_t outer = 1, axis = 0, inner = 1, count = 0;

@@ -1,7 +1,7 @@
-// FuseUpdates: the product that computes a gradient and the update that consumes it
-// become one launch. A worker applies the update to the tile that it has just computed,
-// so that the gradient never reaches memory. Between the order, which says what lives
-// when, and the merging of the updates that are left.
+// FuseUpdates: the product that computes a gradient, or the sum of rows into a table, and
+// the update that consumes it become one launch. A worker applies the update to the tile
+// that it has just computed, so that the gradient never reaches memory. Between the
+// order, which says what lives when, and the merging of the updates that are left.
 //
 // Bits stay: tiles cut rows and columns only, never a sum. Whether a gradient has other
 // readers (a norm to clip by, a loss scale that looks at all of them) shows in its

@@ -116,6 +116,26 @@ std::optional<GradientTiles> tilesOfSum(plan::StageOp stage, int64_t chunk,
   return made;
 }
 
+/// Rows of a table, of which each unit takes what a batch adds to them.
+std::optional<GradientTiles> tilesOfScatter(plan::StageOp stage, int64_t chunk,
+                                            int64_t multiple) {
+  auto params = unpackParams<ScatterAddParams>(stage.getParams().data());
+  if (params.accumulate || params.outer != 1)
+    return std::nullopt;
+  int64_t rows = params.axis, cols = params.inner;
+  params.unitRows = multiple > 0
+                        ? equalRows(rows, cols, multiple)
+                        : std::clamp<int64_t>(cachedBytes / (cols * 4), 1,
+                                              llvm::divideCeil(rows, enoughUnits));
+  if (params.unitRows < 1)
+    return std::nullopt;
+  GradientTiles made;
+  made.tiles = {rows * cols, rows, cols, params.unitRows, cols};
+  made.params = packParams(params);
+  made.chunk = cappedChunk(chunk, made.tiles);
+  return made;
+}
+
 } // namespace
 
 SmallVector<GradientTiles> gradientTiles(plan::LaunchOp launch, int64_t multiple) {
@@ -134,6 +154,8 @@ SmallVector<GradientTiles> gradientTiles(plan::LaunchOp launch, int64_t multiple
     made = tilesOfConv(stage, chunk, multiple);
   else if (kernel == "sum_slices_f32")
     made = tilesOfSum(stage, chunk, multiple);
+  else if (kernel == "scatter_add_f32")
+    made = tilesOfScatter(stage, chunk, multiple);
   if (!made || !isWide(made->tiles))
     return {};
   return {*made};

@@ -16,10 +16,11 @@ struct GradientTiles {
   int64_t chunk = 1;           ///< units
 };
 
-/// Of a launch whose only stage is a product, a convolution's weight gradient or the sum
-/// of their slices, and writes all of its result from 0 on; the first is best for what
-/// goes through the tiles. None for other launches. With `multiple` all tiles are whole
-/// rows, equally many, and hold a multiple of so many elements.
+/// Of a launch whose only stage is a product, a convolution's weight gradient, the sum of
+/// their slices or a sum of rows into a table, and writes all of its result from 0 on;
+/// the first is best for what goes through the tiles. None for other launches. With
+/// `multiple` all tiles are whole rows, equally many, and hold a multiple of so many
+/// elements.
 llvm::SmallVector<GradientTiles> gradientTiles(plan::LaunchOp launch,
                                                int64_t multiple = 0);
 

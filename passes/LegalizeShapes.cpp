@@ -14,6 +14,7 @@ namespace sluice {
 namespace {
 
 using graph::AddOp;
+using graph::CastOp;
 using graph::ConcatOp;
 using graph::PadOp;
 
@@ -32,15 +33,33 @@ std::optional<int64_t> paddedAxis(PadOp pad) {
   return axis;
 }
 
-/// pad(a) + pad(b) -> pad(concat(a, b)) when b lies right behind a. The sum of a value
-/// and 0 is the value (and of -0 is +0, as everywhere in a gradient).
+Type elementOf(Value value) { return graph::tensorType(value).getElementType(); }
+
+/// Gives the same values in a wider type.
+bool isWidening(CastOp cast) {
+  auto from = dyn_cast<FloatType>(elementOf(cast.getX())),
+       to = dyn_cast<FloatType>(elementOf(cast.getY()));
+  return from && to && from.getWidth() < to.getWidth();
+}
+
+/// What `value` is, or what it widens and nobody else reads.
+PadOp paddedSource(Value value) {
+  auto cast = value.getDefiningOp<CastOp>();
+  if (cast && cast->hasOneUse() && isWidening(cast))
+    value = cast.getX();
+  return value.getDefiningOp<PadOp>();
+}
+
+/// pad(a) + pad(b) -> pad(concat(a, b)) when b lies right behind a, also where both are
+/// stored in 16 bits. The sum of a value and 0 is the value (and of -0 is +0, as
+/// everywhere in a gradient).
 struct JoinPads : OpRewritePattern<AddOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(AddOp op, PatternRewriter &rewriter) const override {
-    auto first = op.getA().getDefiningOp<PadOp>(),
-         second = op.getB().getDefiningOp<PadOp>();
+    PadOp first = paddedSource(op.getA()), second = paddedSource(op.getB());
     std::optional<int64_t> axis = paddedAxis(first);
-    if (!axis || paddedAxis(second) != axis)
+    if (!axis || paddedAxis(second) != axis ||
+        elementOf(first.getX()) != elementOf(second.getX()))
       return failure();
     if (first.getLow()[*axis] > second.getLow()[*axis])
       std::swap(first, second);
@@ -50,8 +69,24 @@ struct JoinPads : OpRewritePattern<AddOp> {
       return failure();
     Value joined = rewriter.create<ConcatOp>(
         op.getLoc(), ValueRange{first.getX(), second.getX()}, *axis);
-    rewriter.replaceOpWithNewOp<PadOp>(op, joined, first.getLow(), second.getHigh(),
-                                       first.getValue());
+    Value padded = rewriter.create<PadOp>(op.getLoc(), joined, first.getLow(),
+                                          second.getHigh(), first.getValue());
+    if (padded.getType() == op.getType())
+      rewriter.replaceOp(op, padded);
+    else
+      rewriter.replaceOpWithNewOp<CastOp>(op, padded, elementOf(op.getY()));
+    return success();
+  }
+};
+
+/// A value that is widened and rounded again is what it was.
+struct DropRoundTrip : OpRewritePattern<CastOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(CastOp op, PatternRewriter &rewriter) const override {
+    auto wide = op.getX().getDefiningOp<CastOp>();
+    if (!wide || !isWidening(wide) || wide.getX().getType() != op.getType())
+      return failure();
+    rewriter.replaceOp(op, wide.getX());
     return success();
   }
 };
@@ -89,7 +124,8 @@ struct FlattenConcat : OpRewritePattern<ConcatOp> {
 } // namespace
 
 void addShapePatterns(RewritePatternSet &patterns) {
-  patterns.add<JoinPads, DropEmptyPad, FlattenConcat>(patterns.getContext());
+  patterns.add<JoinPads, DropEmptyPad, DropRoundTrip, FlattenConcat>(
+      patterns.getContext());
 }
 
 } // namespace sluice

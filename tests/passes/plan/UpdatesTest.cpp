@@ -262,6 +262,36 @@ TEST(FusedUpdates, StoreNoGradient) {
   expectSameBits(convolutions, options);
 }
 
+/// A table of 1,009 rows of which a batch reads 20, and one that it reads nearly whole.
+const std::string tables = R"(
+graph.parameter @"param/many" : tensor<1009x300xf32> "parameter"
+graph.parameter @"param/few" : tensor<11x300xf32> "parameter"
+graph.parameter @"param/out" : tensor<4x300xf32> "parameter"
+func.func @forward(%x: tensor<4x5xi64> {graph.name = "x", graph.batched, graph.bounds = array<i64: 0, 1008>}, %y: tensor<4x5xi64> {graph.name = "y", graph.batched, graph.bounds = array<i64: 0, 10>}) -> (tensor<4x4xf32> {graph.name = "logits"}) {
+  %many = graph.read @"param/many" : tensor<1009x300xf32>
+  %few = graph.read @"param/few" : tensor<11x300xf32>
+  %out = graph.read @"param/out" : tensor<4x300xf32>
+  %0 = graph.gather %many, %x {axis = 0 : i64} : (tensor<1009x300xf32>, tensor<4x5xi64>) -> tensor<4x5x300xf32>
+  %1 = graph.gather %few, %y {axis = 0 : i64} : (tensor<11x300xf32>, tensor<4x5xi64>) -> tensor<4x5x300xf32>
+  %2 = graph.mul %0, %1 : (tensor<4x5x300xf32>, tensor<4x5x300xf32>) -> tensor<4x5x300xf32>
+  %3 = graph.reduce %2 {kind = "sum", axes = array<i64: 1>} : (tensor<4x5x300xf32>) -> tensor<4x300xf32>
+  %4 = graph.contract %3, %out {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>} : (tensor<4x300xf32>, tensor<4x300xf32>) -> tensor<4x4xf32>
+  return %4 : tensor<4x4xf32>
+})";
+
+TEST(FusedUpdates, OfTables) {
+  PlanFolder folder;
+  CompileOptions options = optionsFor("adamw", false);
+  options.outPath = folder.file("m.plan");
+  Gradients gradients(tables, options, "step");
+  EXPECT_TRUE(gradients.tiled.contains("scatter_add_f32"));
+  EXPECT_LT(gradients.storedBytes, 1009u * 300 * 4);
+  expectSameBits(tables, options);
+  options.spec.precision.compute = "amp_bf16";
+  options.spec.precision.master = "none", options.spec.precision.optimizerState = "bf16";
+  expectSameBits(tables, options);
+}
+
 TEST(FusedUpdates, AreNoneWhereAllGradientsAreNeeded) {
   PlanFolder folder;
   CompileOptions options = optionsFor("adamw", true);

@@ -86,6 +86,26 @@ func.func @sum_of_pads_is_a_concat(%a: tensor<2x3xf32>, %b: tensor<2x4xf32>, %c:
   return %4 : tensor<2x12xf32>
 }
 
+// The same of gradients stored in 16 bits: sums are f32, and rounded once.
+// CHECK-LABEL: @sum_of_narrow_pads_is_a_concat
+// CHECK-SAME: (%[[A:.*]]: tensor<2x3xbf16>, %[[B:.*]]: tensor<2x4xbf16>, %[[C:.*]]: tensor<2x5xbf16>)
+func.func @sum_of_narrow_pads_is_a_concat(%a: tensor<2x3xbf16>, %b: tensor<2x4xbf16>, %c: tensor<2x5xbf16>) -> (tensor<2x12xbf16>, tensor<2x12xf32>) {
+  // CHECK: %[[Y:.*]] = graph.concat %[[A]], %[[B]], %[[C]] {axis = 1 : i64}
+  // CHECK: %[[W:.*]] = graph.cast %[[Y]] {element_type = f32}
+  // CHECK-NEXT: return %[[Y]], %[[W]]
+  %ap = graph.pad %a {low = array<i64: 0, 0>, high = array<i64: 0, 9>, value = 0.0 : f64} : (tensor<2x3xbf16>) -> tensor<2x12xbf16>
+  %bp = graph.pad %b {low = array<i64: 0, 3>, high = array<i64: 0, 5>, value = 0.0 : f64} : (tensor<2x4xbf16>) -> tensor<2x12xbf16>
+  %cp = graph.pad %c {low = array<i64: 0, 7>, high = array<i64: 0, 0>, value = 0.0 : f64} : (tensor<2x5xbf16>) -> tensor<2x12xbf16>
+  %aw = graph.cast %ap {element_type = f32} : (tensor<2x12xbf16>) -> tensor<2x12xf32>
+  %bw = graph.cast %bp {element_type = f32} : (tensor<2x12xbf16>) -> tensor<2x12xf32>
+  %cw = graph.cast %cp {element_type = f32} : (tensor<2x12xbf16>) -> tensor<2x12xf32>
+  %cb = graph.add %cw, %bw : (tensor<2x12xf32>, tensor<2x12xf32>) -> tensor<2x12xf32>
+  %sum = graph.add %cb, %aw : (tensor<2x12xf32>, tensor<2x12xf32>) -> tensor<2x12xf32>
+  %y = graph.cast %sum {element_type = bf16} : (tensor<2x12xf32>) -> tensor<2x12xbf16>
+  %w = graph.cast %y {element_type = f32} : (tensor<2x12xbf16>) -> tensor<2x12xf32>
+  return %y, %w : tensor<2x12xbf16>, tensor<2x12xf32>
+}
+
 // Overlapping pads are a sum.
 // CHECK-LABEL: @overlapping_pads_stay
 func.func @overlapping_pads_stay(%a: tensor<3xf32>) -> tensor<4xf32> {
