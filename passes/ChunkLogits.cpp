@@ -3,15 +3,17 @@
 // to the graph, in the entry that trains: evaluation keeps its logits.
 //
 // Bits stay: rows are independent of each other but for sums over them. Losses of rows
-// are put together before they are summed up, and the weight's gradient goes on block by
+// are put together before they are summed up, the weight's gradient goes on block by
 // block where the product would (blocks of k are 256 long: so is a block of rows, or a
-// multiple).
+// multiple), and a bias' gradient is added up from the sums of 64 rows that it consists
+// of in any case.
 
 #include "ir/graph/GraphBuilder.h"
 #include "kernels/GemmParams.h"
 #include "passes/AddProduct.h"
 #include "passes/BlockOrder.h"
 #include "passes/Passes.h"
+#include "passes/RegionDomain.h"
 #include "passes/RowBlocks.h"
 #include "passes/StateSymbols.h"
 #include "passes/StepProblem.h"
@@ -31,6 +33,10 @@ using graph::tensorType;
 
 /// More blocks than this are made longer instead.
 constexpr int64_t mostBlocks = 16;
+
+/// Sums over rows are those of so many rows each, added up in order; so many of those are
+/// one block again.
+constexpr int64_t partRows = RegionDomain::blockRows;
 
 /// How a kernel sums up a product of these sizes.
 bool isSliced(int64_t m, int64_t n, int64_t k) {
@@ -92,17 +98,21 @@ public:
   ContractOp product;
   std::vector<Operation *> inside;   ///< in block order; run for each block of rows
   std::vector<ContractOp> gradients; ///< sums over rows: of the weight
+  std::vector<graph::ReduceOp> sums; ///< the same of a bias
   llvm::SetVector<Value> joined;     ///< results of `inside` that others read
 
 private:
-  /// Through what keeps rows as they are.
-  static ContractOp productOf(Value logits) {
+  /// Through what keeps rows as they are, and a bias.
+  ContractOp productOf(Value logits) const {
     while (Operation *op = logits.getDefiningOp()) {
       if (auto contract = dyn_cast<ContractOp>(op))
         return isRowProduct(contract) ? contract : ContractOp();
-      if (!isa<graph::ReshapeOp, graph::CastOp>(op))
+      auto isBias = [&](unsigned operand) {
+        return isa<graph::AddOp>(op) && isSameForRows(op->getOperand(operand), rows);
+      };
+      if (!isBias(0) && !isBias(1) && !isa<graph::ReshapeOp, graph::CastOp>(op))
         break;
-      logits = op->getOperand(0);
+      logits = op->getOperand(isBias(0) ? 1 : 0);
     }
     return {};
   }
@@ -125,9 +135,25 @@ private:
       cone.insert(op->getResult(0));
       return true;
     }
+    if (addSum(dyn_cast<graph::ReduceOp>(op)))
+      return true;
     for (Value operand : op->getOperands())
       if (cone.contains(operand) && !join(operand))
         return false;
+    return true;
+  }
+
+  bool addSum(graph::ReduceOp op) {
+    // A large sum to few columns is cut otherwise (LegalizeForKernels).
+    bool isCut = classes < 8 * RegionDomain::stripColumns && rows * classes >= 65536;
+    if (isCut || rows > partRows * partRows)
+      return false;
+    if (!op || op.getKind() != "sum" || !isWide(op.getX()) ||
+
+        int64_t(op.getAxes().size()) != rowDims(op.getX(), rows) ||
+        !llvm::equal(op.getAxes(), llvm::seq<int64_t>(0, op.getAxes().size())))
+      return false;
+    sums.push_back(op);
     return true;
   }
 
@@ -175,6 +201,7 @@ public:
     auto visit = [&](Operation *op) { last = last->isBeforeInBlock(op) ? op : last; };
     llvm::for_each(use.inside, visit);
     llvm::for_each(use.gradients, visit);
+    llvm::for_each(use.sums, visit);
     builder.setInsertionPointAfter(last);
   }
 
@@ -183,11 +210,15 @@ public:
       addBlock(first, std::min(block, use.rows - first));
     for (Value value : use.joined)
       value.replaceAllUsesWith(join(value));
+    for (graph::ReduceOp sum : use.sums)
+      replaceSum(sum);
+    // Last: what is built goes before the transposes that this erases.
     for (ContractOp gradient : use.gradients)
       replaceGradient(gradient);
     std::vector<Operation *> dead = use.inside;
     dead.insert(dead.begin(), use.product);
     llvm::append_range(dead, use.gradients);
+    llvm::append_range(dead, use.sums);
     llvm::sort(dead, [](Operation *a, Operation *b) { return b->isBeforeInBlock(a); });
     Block *body = use.product->getBlock();
     for (Operation *op : dead)
@@ -206,6 +237,28 @@ private:
       parts[value].push_back(rows.of(value));
     for (ContractOp gradient : use.gradients)
       addGradient(gradient, rows);
+    for (graph::ReduceOp sum : use.sums)
+      addSums(sum, rows.of(sum.getX()), count);
+  }
+
+  /// Of 64 rows each, and of what is left of the last block.
+  void addSums(graph::ReduceOp op, Value wide, int64_t count) {
+    graph::GraphBuilder b(op.getLoc(), builder);
+    int64_t whole = count / partRows * partRows;
+    auto sumOf = [&](int64_t first, int64_t length) {
+      int64_t blocks = llvm::divideCeil(length, partRows);
+      Value rows = wide;
+      if (length < count)
+        rows = b.make<graph::SliceOp>(wide, SmallVector<int64_t>{first, 0},
+                                      SmallVector<int64_t>{length, use.classes},
+                                      SmallVector<int64_t>{1, 1});
+      rows = b.reshape(rows, {blocks, length / blocks, use.classes});
+      parts[op.getY()].push_back(b.sum(rows, {1}, /*keep=*/false));
+    };
+    if (whole > 0)
+      sumOf(0, whole);
+    if (whole < count)
+      sumOf(whole, count - whole);
   }
 
   void addGradient(ContractOp op, RowBlock &rows) {
@@ -233,6 +286,13 @@ private:
       return;
     }
     op.getY().replaceAllUsesWith(sum);
+  }
+
+  void replaceSum(graph::ReduceOp op) {
+    graph::GraphBuilder b(op.getLoc(), builder);
+    Value all = b.make<graph::ConcatOp>(ValueRange(parts[op.getY()]), 0);
+    op.getY().replaceAllUsesWith(
+        b.reshape(b.sum(all, {0}, /*keep=*/false), tensorType(op.getY()).getShape()));
   }
 
   Value join(Value value) {

@@ -22,12 +22,19 @@ int64_t widthOf(Value value, int64_t rows) {
 }
 
 /// A broadcast repeats its operand for each row.
-static bool isSameForRows(Operation *broadcast, int64_t rows) {
+static bool repeatsForRows(Operation *broadcast, int64_t rows) {
   ArrayRef<int64_t> from = tensorType(broadcast->getOperand(0)).getShape();
   int64_t behind = tensorType(broadcast->getResult(0)).getRank() -
                    rowDims(broadcast->getResult(0), rows);
   int64_t rank = from.size();
   return rank <= behind || (rank == behind + 1 && from[0] == 1);
+}
+
+bool isSameForRows(Value value, int64_t rows) {
+  while (auto cast = value.getDefiningOp<graph::CastOp>())
+    value = cast.getX();
+  auto broadcast = value.getDefiningOp<graph::BroadcastOp>();
+  return broadcast && rowDims(value, rows) > 0 && repeatsForRows(broadcast, rows);
 }
 
 bool mayRunByRows(Operation *op, int64_t rows, ArrayRef<int64_t> widths) {
@@ -41,7 +48,7 @@ bool mayRunByRows(Operation *op, int64_t rows, ArrayRef<int64_t> widths) {
   if (isa<graph::ReshapeOp>(op))
     return widthOf(op->getOperand(0), rows) == widthOf(result, rows);
   if (isa<graph::BroadcastOp>(op))
-    return widthOf(op->getOperand(0), rows) == 1 || isSameForRows(op, rows);
+    return widthOf(op->getOperand(0), rows) == 1 || repeatsForRows(op, rows);
   auto isBehindRows = [&](int64_t axis) {
     return axis >= rowDims(op->getOperand(0), rows);
   };

@@ -18,6 +18,9 @@ int64_t rowDims(mlir::Value value, int64_t rows);
 /// Elements of a row; -1 where rowDims is.
 int64_t widthOf(mlir::Value value, int64_t rows);
 
+/// True of what is broadcast from one row.
+bool isSameForRows(mlir::Value value, int64_t rows);
+
 /// True if each row of the only result is computed from the same row of operands, and its
 /// width is one of `widths`.
 bool mayRunByRows(mlir::Operation *op, int64_t rows, llvm::ArrayRef<int64_t> widths);

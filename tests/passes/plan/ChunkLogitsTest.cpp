@@ -23,6 +23,24 @@ func.func @forward(%x: tensor<6x100xi64> {graph.name = "x", graph.batched, graph
   return %3 : tensor<6x100x50xf32>
 })";
 
+/// The same with a bias, which exporters add on either side.
+std::string withBias(std::string model, bool first) {
+  size_t at = model.find("func.func");
+  model.insert(at, "graph.parameter @\"param/bias\" : tensor<50xf32> \"parameter\"\n");
+  at = model.find("  return %3");
+  model.replace(
+      at, std::string::npos,
+      R"(
+  %4 = graph.read @"param/bias" : tensor<50xf32>
+  %5 = graph.broadcast %4 {shape = array<i64: 6, 100, 50>} : (tensor<50xf32>) -> tensor<6x100x50xf32>
+  %6 = graph.add )" +
+          std::string(first ? "%5, %3" : "%3, %5") +
+          R"( : (tensor<6x100x50xf32>, tensor<6x100x50xf32>) -> tensor<6x100x50xf32>
+  return %6 : tensor<6x100x50xf32>
+})");
+  return model;
+}
+
 enum class Weight { Rows, Columns, Tied };
 
 std::string modelOf(Weight weight) {
@@ -79,6 +97,31 @@ TEST(ChunkLogits, OfAnyWeight) {
     SCOPED_TRACE(static_cast<int>(weight));
     expectSameBits(modelOf(weight), plainOptions());
   }
+}
+
+/// As exporters write a tied matrix, whose gradient is transposed last of all.
+std::string transposed(std::string model) {
+  auto replace = [&](const std::string &from, const std::string &to) {
+    model.replace(model.find(from), from.size(), to);
+  };
+  replace("  %3 = graph.contract %2, %out",
+          "  %t = graph.transpose %out {permutation = array<i64: 1, 0>} : "
+          "(tensor<50x16xf32>) -> tensor<16x50xf32>\n  %3 = graph.contract %2, %t");
+  replace("rhs_contract = array<i64: 1>} : (tensor<6x100x16xf32>, tensor<50x16xf32>)",
+          "rhs_contract = array<i64: 0>} : (tensor<6x100x16xf32>, tensor<16x50xf32>)");
+  return model;
+}
+
+/// 600 rows are nine blocks of 64 and one of 24: of its sums the bias' gradient consists.
+TEST(ChunkLogits, WithABias) {
+  expectSameBits(withBias(modelOf(Weight::Tied), false), plainOptions());
+  expectSameBits(withBias(transposed(modelOf(Weight::Tied)), true), plainOptions());
+  CompileOptions options = plainOptions();
+  options.spec.precision.compute = "amp_bf16";
+  expectSameBits(withBias(modelOf(Weight::Columns), true), options);
+  options.fuse = false;
+  options.spec.clip = {"global_norm", 0.5};
+  expectSameBits(withBias(modelOf(Weight::Rows), false), options);
 }
 
 TEST(ChunkLogits, OfEveryCrossEntropy) {
