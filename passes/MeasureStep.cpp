@@ -132,6 +132,8 @@ public:
       op->removeAttr(runAttr);
       if (auto region = dyn_cast<graph::RegionOp>(op))
         measureRegion(region, step.problem.ops[i]);
+      if (auto grad = dyn_cast<graph::AttentionGradOp>(op))
+        measureAttention(grad, step.problem.ops[i]);
     }
     return success();
   }
@@ -293,6 +295,19 @@ private:
           op.optionalInputs.push_back(input);
           break;
         }
+  }
+
+  /// Gradients take the bytes of queries, keys and values.
+  void measureAttention(graph::AttentionGradOp grad, RecomputeProblem::Op &op) {
+    const auto &values = step.problem.values;
+    for (unsigned i = 0; i < grad->getNumResults(); ++i) {
+      int32_t from = step.indexOf(grad->getOperand(i));
+      std::pair<int32_t, int32_t> pair(from, step.indexOf(grad->getResult(i)));
+      if (from >= 0 && !values[from].preexisting && !values[from].liveAtEnd &&
+          values[from].sizeBytes == values[pair.second].sizeBytes &&
+          !llvm::is_contained(op.inPlace, pair))
+        op.inPlace.push_back(pair);
+    }
   }
 
   StepProblem &step;

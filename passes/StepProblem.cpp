@@ -45,6 +45,32 @@ bool isView(Operation *op) {
                                                     graph::AttentionGradOp>);
 }
 
+/// What renames bytes between an attention's gradients and the concatenation that all of
+/// them, and only they, are written into side by side; that comes last. Empty if there is
+/// none.
+SmallVector<Operation *> joinBehind(graph::AttentionGradOp grad) {
+  SmallVector<Operation *> chain;
+  Operation *join = nullptr;
+  for (Value value : grad->getResults()) {
+    Operation *user = nullptr;
+    while (value.hasOneUse()) {
+      user = *value.getUsers().begin();
+      if (!isa<graph::TransposeOp>(user) &&
+          !(isa<graph::ReshapeOp>(user) && !user->hasAttr(copyAttr)))
+        break;
+      chain.push_back(user);
+      value = user->getResult(0);
+    }
+    if (!value.hasOneUse() || !isa<graph::ConcatOp>(user) || (join && join != user))
+      return {};
+    join = user;
+  }
+  if (join->getNumOperands() != grad->getNumResults())
+    return {};
+  chain.push_back(join);
+  return chain;
+}
+
 bool lies(Operation *op) { return isa<graph::ReadOp, graph::ConstantOp>(op); }
 
 /// What the loss depends on. A region may compute a part of the loss beside gradients; it
@@ -130,12 +156,24 @@ StepProblem::StepProblem(func::FuncOp entry, ArrayRef<std::string> keep)
 Value StepProblem::rootOf(Value value) const {
   while (value.getDefiningOp() && views.contains(value.getDefiningOp()))
     value = value.getDefiningOp()->getOperand(0);
-  return value;
+  auto join = joined.find(value);
+  return join == joined.end() ? value : join->second;
 }
 
 void StepProblem::collectViews(Block &block) {
+  for (auto grad : block.getOps<graph::AttentionGradOp>()) {
+    SmallVector<Operation *> chain = joinBehind(grad);
+    for (Operation *op : chain)
+      views[op] = 1;
+    for (Value result : grad->getResults())
+      if (!chain.empty())
+        joined[result] = grad->getResult(0);
+    if (!chain.empty())
+      joinedBytes[grad->getResult(0)] =
+          plan::tensorBytes(chain.back()->getResult(0).getType());
+  }
   for (Operation &op : block.without_terminator())
-    if (isView(&op)) {
+    if (views.contains(&op) || isView(&op)) {
       views[&op] = 1;
       viewsOf[rootOf(op.getResult(0))].push_back(&op);
     }
@@ -193,7 +231,9 @@ int32_t StepProblem::valueOf(Value root) {
   if (added) {
     roots.push_back(root);
     RecomputeProblem::Value value;
-    value.sizeBytes = plan::tensorBytes(root.getType());
+    auto join = joinedBytes.find(root);
+    value.sizeBytes =
+        join == joinedBytes.end() ? plan::tensorBytes(root.getType()) : join->second;
     value.preexisting = !root.getDefiningOp();
     problem.values.push_back(value);
   }
@@ -213,7 +253,8 @@ void StepProblem::addOp(Operation *op, bool backward) {
       planned.inputs.push_back(valueOf(root));
   }
   for (Value result : op->getResults())
-    planned.outputs.push_back(valueOf(result));
+    if (rootOf(result) == result)
+      planned.outputs.push_back(valueOf(result));
   if (isa<graph::WriteOp>(op))
     planned.costUs = 0; // the producer writes the state's own bytes
   problem.ops.push_back(std::move(planned));

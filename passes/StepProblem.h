@@ -66,6 +66,9 @@ private:
   std::vector<mlir::Value> roots; // by value of the problem
   llvm::DenseMap<mlir::Value, int32_t> indices;
   llvm::DenseMap<mlir::Operation *, char> views; // what only renames bytes
+  // Results of one operation that lie side by side -> the first of them, with its bytes.
+  llvm::DenseMap<mlir::Value, mlir::Value> joined;
+  llvm::DenseMap<mlir::Value, int64_t> joinedBytes;
   llvm::DenseMap<mlir::Value, std::vector<mlir::Operation *>> viewsOf; // by root
 
   std::vector<std::string> unmatchedKeeps;
