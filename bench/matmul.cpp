@@ -283,31 +283,25 @@ void conv(benchmark::State &state) {
   auto x = random(g.n * g.c * size * size), w = random(g.m * g.c * kernel * kernel);
   auto y = random(g.n * g.m * outputs);
   int64_t type = state.range(7);
-  ConvPackParams pack{g, type};
-  ConvParams p =
-      which ? planConvInputGrad(g, type, type) : planConvForward(g, type, type);
+  ConvParams p = which ? planConvInputGrad(g, type, type, type)
+                       : planConvForward(g, type, type, type);
   ConvWeightGradParams wg = planConvWeightGrad(g);
   wg.xType = wg.dyType = type;
-  std::vector<char> packed(convPackedBytes(pack, which == 1)),
-      partial(convPartialBytes(wg));
+  std::vector<char> partial(convPartialBytes(wg));
   std::vector<char> work(
       std::max({convWeightGradWorkerBytes(wg), convForwardWorkerBytes(p),
                 convInputGradWorkerBytes(p)}));
   SumSlicesParams sum{g.m, g.c * kernel * kernel, wg.slices, g.c * kernel * kernel, 0, 8};
   for (auto _ : state) {
     if (which == 0) {
-      launch("conv_pack_w_f32", packParams(pack), convPackUnits(pack, false), 1,
-             {w.data(), packed.data()});
       launch("conv_forward_f32", packParams(p), convForwardUnits(p), 1,
-             {x.data(), packed.data(), y.data(), work.data()});
+             {x.data(), w.data(), y.data(), work.data()}, bestLevel(type));
     } else if (which == 1) {
-      launch("conv_pack_w_grad_f32", packParams(pack), convPackUnits(pack, true), 1,
-             {w.data(), packed.data()});
       launch("conv_input_grad_f32", packParams(p), convInputGradUnits(p), 1,
-             {y.data(), packed.data(), x.data(), work.data()});
+             {y.data(), w.data(), x.data(), work.data()}, bestLevel(type));
     } else {
       launch("conv_weight_grad_f32", packParams(wg), convWeightGradUnits(wg), 1,
-             {x.data(), y.data(), partial.data(), work.data()});
+             {x.data(), y.data(), partial.data(), work.data()}, bestLevel(type));
       launch("sum_slices_f32", packParams(sum), sumSlicesUnits(sum), 1,
              {partial.data(), w.data()});
     }
@@ -322,7 +316,11 @@ BENCHMARK(conv)
     ->ArgsProduct({{32}, {1}, {32}, {28}, {3}, {1}, {0, 2}, {0, 1}})
     ->ArgsProduct({{32}, {32}, {64}, {14}, {3}, {1}, {0, 1, 2}, {0, 1}})
     ->ArgsProduct({{32}, {64}, {128}, {28}, {3}, {2}, {0, 1, 2}, {0, 1}})
-    ->ArgsProduct({{8}, {256}, {256}, {7}, {3}, {1}, {0, 1, 2}, {0, 1}});
+    ->ArgsProduct({{8}, {256}, {256}, {7}, {3}, {1}, {0, 1, 2}, {0, 1}})
+    ->ArgsProduct({{16}, {64}, {64}, {8}, {3}, {1}, {0, 1, 2}, {0, 1}})
+    ->ArgsProduct({{16}, {128}, {128}, {4}, {3}, {1}, {0, 1, 2}, {0, 1}})
+    ->ArgsProduct({{16}, {256}, {256}, {2}, {3}, {1}, {0, 1, 2}, {0, 1}})
+    ->ArgsProduct({{16}, {512}, {512}, {1}, {3}, {1}, {0, 1, 2}, {0, 1}});
 
 /// The usual table with one more column: the share of the roof, which is measured first.
 class ShareOfRoof : public benchmark::ConsoleReporter {

@@ -65,29 +65,17 @@ bool describeConv(const int64_t *params, int64_t units, Extents &e, bool grad) {
     return e.refuse("'unitChannels' must divide the channels of the result");
   if (p.unitImages < 0 || p.unitImages > std::max<int64_t>(p.g.n, 1))
     return e.refuse("'unitImages' must be between 0 and the number of images");
-  if (!isFormat(p.sourceType) || !isFormat(p.resultType))
+  if (!isFormat(p.sourceType) || !isFormat(p.resultType) || !isFormat(p.wType))
     return e.refuse(kTypes);
   int64_t result = grad ? s.x : s.y, plane = grad ? s.xPlane : s.yPlane;
   int64_t images = convUnitImages(p);
   bool isRun = images == 1 || p.unitChannels == channels; // of the result, in a unit
   e.input(as(p.sourceType, grad ? s.y : s.x));
-  e.input(convPackedBytes({p.g}, grad));
+  e.input(as(p.wType, s.w));
   e.output(as(p.resultType, result),
            isRun ? product({images, p.unitChannels, as(p.resultType, plane)}) : 0);
   e.workspace(grad ? convInputGradWorkerBytes(p) : convForwardWorkerBytes(p));
   return e.done(units, grad ? convInputGradUnits(p) : convForwardUnits(p));
-}
-
-bool describePack(const int64_t *params, int64_t units, Extents &e, bool grad) {
-  auto p = unpackParams<ConvPackParams>(params);
-  Sizes s;
-  if (!checkGeometry(p.g, e, s))
-    return false;
-  if (!isFormat(p.wType))
-    return e.refuse(kTypes);
-  e.input(as(p.wType, s.w));
-  e.output(convPackedBytes(p, grad));
-  return e.done(units, convPackUnits(p, grad));
 }
 
 } // namespace
@@ -98,14 +86,6 @@ bool describeConvForward(const int64_t *params, int64_t units, Extents &e) {
 
 bool describeConvInputGrad(const int64_t *params, int64_t units, Extents &e) {
   return describeConv(params, units, e, true);
-}
-
-bool describeConvPack(const int64_t *params, int64_t units, Extents &e) {
-  return describePack(params, units, e, false);
-}
-
-bool describeConvPackForGrad(const int64_t *params, int64_t units, Extents &e) {
-  return describePack(params, units, e, true);
 }
 
 bool describeConvWeightGrad(const int64_t *params, int64_t units, Extents &e) {

@@ -5,8 +5,6 @@ namespace sluice::extent {
 
 bool describeConvForward(const int64_t *params, int64_t units, Extents &e);
 bool describeConvInputGrad(const int64_t *params, int64_t units, Extents &e);
-bool describeConvPack(const int64_t *params, int64_t units, Extents &e);
-bool describeConvPackForGrad(const int64_t *params, int64_t units, Extents &e);
 bool describeConvWeightGrad(const int64_t *params, int64_t units, Extents &e);
 bool describeDepthwiseForward(const int64_t *params, int64_t units, Extents &e);
 bool describeDepthwiseInputGrad(const int64_t *params, int64_t units, Extents &e);

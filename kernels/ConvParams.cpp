@@ -3,6 +3,7 @@
 #include "kernels/ConvParams.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace sluice {
@@ -14,62 +15,108 @@ int64_t volume(const int64_t (&d)[3]) { return d[0] * d[1] * d[2]; }
 
 constexpr int64_t kPanelBytes = gemm::kBlockK * gemm::kTileCols * 4;
 
-/// The most channels per unit that leave so many units, but at least two tiles of them.
-int64_t unitChannels(int64_t images, int64_t channels, int64_t units) {
-  int64_t best = std::max<int64_t>(channels, 1);
-  if (images >= units)
-    return best;
-  for (int64_t d = channels; d >= 2 * gemm::kTileRows; --d)
-    if (channels % d == 0) {
-      best = d;
-      if (images * (channels / d) >= units)
-        break;
+/// Products of the sizes along all axes may be beyond an integer.
+double volumeOf(const double (&d)[3]) { return d[0] * d[1] * d[2]; }
+
+/// What one unit's product is like: results of a class of positions, with the most and
+/// the fewest kernel positions a class has.
+struct Extent {
+  int64_t channels, summed; ///< of a group
+  double grid[3], planes[3];
+  double mostTaps, fewestTaps;
+};
+
+Extent extentOf(const ConvGeometry &g, bool inputGrad) {
+  Extent e;
+  e.channels = (inputGrad ? g.c : g.m) / g.groups;
+  e.summed = (inputGrad ? g.m : g.c) / g.groups;
+  e.mostTaps = e.fewestTaps = 1;
+  for (int d = 0; d < 3; ++d) {
+    int64_t period = g.stride[d] / std::gcd(g.stride[d], g.dilation[d]);
+    int64_t taps = inputGrad ? ceilDiv(g.kernel[d], period) : g.kernel[d];
+    int64_t step = inputGrad ? 1 : g.stride[d];
+    int64_t tapStep = inputGrad ? period * g.dilation[d] / g.stride[d] : g.dilation[d];
+    e.grid[d] = static_cast<double>(inputGrad ? ceilDiv(g.in[d], g.stride[d]) : g.out[d]);
+    double runs = static_cast<double>(step == 1 ? 1 : std::min(taps, step));
+    e.planes[d] =
+        runs * (e.grid[d] + static_cast<double>(taps - 1) * static_cast<double>(tapStep) /
+                                static_cast<double>(step));
+    e.mostTaps *= static_cast<double>(taps);
+    e.fewestTaps *= static_cast<double>(
+        inputGrad ? std::max<int64_t>(1, g.kernel[d] / period) : taps);
+  }
+  return e;
+}
+
+/// Parts of `whole` images a unit may have, most even first of all.
+constexpr int64_t kMostParts = 64;
+
+/// The time of a unit of `rows` channels and so many columns relative to its products
+/// alone: weights are packed per unit and for about 512 columns, panels gathered per 288
+/// rows, and the last tile of columns is whole.
+double relativeTime(double rows, double columns) {
+  double packing = 16 / std::min(columns, 512.0), gathering = 10 / std::min(rows, 288.0);
+  double tiles = std::ceil(columns / gemm::kTileCols) * gemm::kTileCols / columns;
+  return (1 + packing + gathering) * tiles;
+}
+
+/// Units that share the work evenly among as many workers as it is worth (4 to 16) and
+/// lose little by themselves.
+ConvParams planConv(ConvParams p, bool inputGrad) {
+  const ConvGeometry &g = p.g;
+  Extent e = extentOf(g, inputGrad);
+  int64_t channels = inputGrad ? g.c : g.m;
+  p.unitChannels = std::max<int64_t>(channels, 1), p.unitImages = 1;
+  double columns = volumeOf(e.grid);
+  if (channels == 0 || g.n == 0 || columns == 0)
+    return p;
+  double work = double(g.n) * double(channels) * columns * double(e.summed) * e.mostTaps;
+  double workers = std::clamp(work / (1 << 24), 4.0, 16.0), best = 0;
+  int64_t fewest = std::min<int64_t>(channels, 2 * gemm::kTileRows);
+  for (int64_t rows = channels; rows >= fewest; --rows) {
+    if (channels % rows || (rows > gemm::kBlockRows && rows < channels))
+      continue;
+    for (int64_t parts = 1; parts <= std::min(g.n, kMostParts + 1); ++parts) {
+      int64_t images = parts > kMostParts ? 1 : ceilDiv(g.n, parts);
+      double wide = columns * double(images);
+      if (images > 1 && wide > 1024)
+        continue;
+      double units = double(ceilDiv(g.n, images)) * double(channels / rows);
+      double idle = std::ceil(units / workers) * workers / units;
+      double within = double(std::min(rows, e.channels));
+      double time = relativeTime(within, wide) * idle;
+      if (best == 0 || time < 0.98 * best)
+        best = time, p.unitChannels = rows, p.unitImages = images;
     }
-  return best;
-}
-
-/// The share of whole tiles that so many columns fill.
-double filled(int64_t columns) {
-  return double(columns) / double(roundUp(columns, gemm::kTileCols));
-}
-
-/// The fewest images, a divisor of all, whose columns fill tiles nearly as well as any
-/// number up to 512 columns; 1 where one image's do.
-int64_t unitImages(int64_t images, int64_t columns) {
-  constexpr double enough = 0.7, nearly = 0.9;
-  if (columns == 0 || filled(columns) >= enough)
-    return 1;
-  int64_t most = std::max<int64_t>(1, 512 / columns);
-  double best = 0;
-  for (int64_t d = 1; d <= std::min(images, most); ++d)
-    if (images % d == 0)
-      best = std::max(best, filled(d * columns));
-  for (int64_t d = 1; d <= images; ++d)
-    if (images % d == 0 && filled(d * columns) >= nearly * best)
-      return d;
-  return 1;
-}
-
-ConvParams planConv(const ConvGeometry &g, int64_t channels, int64_t columns,
-                    int64_t sourceType, int64_t resultType) {
-  ConvParams p;
-  p.g = g, p.sourceType = sourceType, p.resultType = resultType;
-  p.unitImages = unitImages(g.n, columns);
-  // Each unit gathers for itself, which is more of the work where planes are tiny.
-  int64_t units = p.unitImages > 1 ? 4 : 16;
-  p.unitChannels = unitChannels(g.n / p.unitImages, channels, units);
+  }
   return p;
 }
 
-/// The channels 256 rows (channel, tap) touch, if their planes fit into 1 MB; and what a
-/// tile reads beyond.
-int64_t imageFloats(const int64_t (&plane)[3], int64_t channels, int64_t taps) {
-  channels = std::min(channels, (gemm::kBlockK - 2 + taps) / taps + 1);
-  double floats = double(plane[0]) * plane[1] * plane[2] * channels + gemm::kTileCols;
-  return floats <= (1 << 18) ? static_cast<int64_t>(floats) : 0;
-}
-
 } // namespace
+
+ConvRoom convRoom(const ConvParams &p, bool inputGrad) {
+  constexpr double kSums = 96 << 10, kWeights = 64 << 10;
+  constexpr double kPlanes = 64 << 10, kFewPlanes = 8 << 10;
+  Extent e = extentOf(p.g, inputGrad);
+  int64_t rows = std::min({p.unitChannels, e.channels, gemm::kBlockRows});
+  int64_t padded = roundUp(rows, gemm::kTileRows);
+  double images = double(std::min(convUnitImages(p), std::max<int64_t>(p.g.n, 1)));
+  double columns = images * volumeOf(e.grid);
+  double most = std::max(
+      1.0, std::floor(kSums / double(std::max<int64_t>(rows, 1)) / gemm::kTileCols));
+  ConvRoom room;
+  room.sums = rows * gemm::kTileCols *
+              int64_t(std::min(most, std::ceil(columns / gemm::kTileCols)));
+  double k = double(e.summed) * e.mostTaps, whole = double(padded) * k;
+  room.weights =
+      whole <= kWeights ? int64_t(whole) : padded * int64_t(std::min(k, 256.0));
+  room.panel = (gemm::kBlockK + 1) * gemm::kTileCols;
+  double touched = std::min(double(e.summed), gemm::kBlockK / e.fewestTaps + 2);
+  double planes = touched * images * volumeOf(e.planes) + gemm::kTileCols;
+  room.planes =
+      roundUp(int64_t(std::clamp(planes, kFewPlanes, kPlanes)), 16) + 2 * gemm::kTileCols;
+  return room;
+}
 
 int64_t convForwardUnits(const ConvParams &p) {
   return ceilDiv(p.g.n, convUnitImages(p)) * (p.g.m / p.unitChannels);
@@ -77,63 +124,14 @@ int64_t convForwardUnits(const ConvParams &p) {
 int64_t convInputGradUnits(const ConvParams &p) {
   return ceilDiv(p.g.n, convUnitImages(p)) * (p.g.c / p.unitChannels);
 }
-int64_t convForwardWorkerBytes(const ConvParams &p) {
-  return kPanelBytes + (convSumFloats(p, false) + convForwardImageFloats(p.g)) * 4;
-}
+int64_t convForwardWorkerBytes(const ConvParams &p) { return convRoom(p, false).bytes(); }
 int64_t convInputGradWorkerBytes(const ConvParams &p) {
-  return kPanelBytes + (convSumFloats(p, true) + convInputGradImageFloats(p.g)) * 4;
-}
-
-int64_t convSumFloats(const ConvParams &p, bool inputGrad) {
-  if (p.resultType == format::kF32)
-    return 0;
-  int64_t perGroup = (inputGrad ? p.g.c : p.g.m) / p.g.groups;
-  int64_t channels = std::min(p.unitChannels, perGroup);
-  // As floating-point: it may be beyond an integer, the least is not.
-  double whole = double(channels) * double(convUnitImages(p)) *
-                 double(volume(inputGrad ? p.g.in : p.g.out));
-  int64_t piece =
-      std::max(gemm::kBlockRows * gemm::kResultCols, channels * gemm::kTileCols);
-  return whole < double(piece) ? roundUp(static_cast<int64_t>(whole), 16)
-                               : roundUp(piece, 16);
+  return convRoom(p, true).bytes();
 }
 
 int64_t depthwiseWorkerBytes(const DepthwiseParams &p, bool inputGrad) {
   bool strided = volume(p.g.stride) != 1;
   return inputGrad && strided && p.resultType != format::kF32 ? volume(p.g.in) * 4 : 0;
-}
-
-int64_t convForwardImageFloats(const ConvGeometry &g) {
-  int64_t plane[3];
-  for (int d = 0; d < 3; ++d) {
-    if (g.stride[d] != 1)
-      return 0;
-    plane[d] = g.out[d] + (g.kernel[d] - 1) * g.dilation[d];
-  }
-  return imageFloats(plane, g.c / g.groups, volume(g.kernel));
-}
-
-/// Of the class of positions with the largest planes and the fewest taps.
-int64_t convInputGradImageFloats(const ConvGeometry &g) {
-  int64_t plane[3], taps = 1;
-  for (int d = 0; d < 3; ++d) {
-    int64_t period = g.stride[d] / std::gcd(g.stride[d], g.dilation[d]);
-    int64_t most = ceilDiv(g.kernel[d], period),
-            apart = period * g.dilation[d] / g.stride[d];
-    plane[d] = ceilDiv(g.in[d], g.stride[d]) + (most - 1) * apart;
-    taps *= std::max<int64_t>(1, g.kernel[d] / period);
-  }
-  return imageFloats(plane, g.m / g.groups, taps);
-}
-
-int64_t convPackUnits(const ConvPackParams &p, bool grad) {
-  return p.g.groups * ceilDiv((grad ? p.g.c : p.g.m) / p.g.groups, gemm::kTileRows);
-}
-
-int64_t convPackedBytes(const ConvPackParams &p, bool grad) {
-  int64_t cg = p.g.c / p.g.groups, mg = p.g.m / p.g.groups;
-  int64_t rows = roundUp(grad ? cg : mg, gemm::kTileRows);
-  return p.g.groups * rows * (grad ? mg : cg) * volume(p.g.kernel) * 4;
 }
 
 int64_t convWeightGradUnits(const ConvWeightGradParams &p) {
@@ -142,9 +140,21 @@ int64_t convWeightGradUnits(const ConvWeightGradParams &p) {
          ceilDiv(cols, p.unitCols);
 }
 
+/// Images of bf16 laid out for dot products: those of a block of 256 outputs, and one.
+static int64_t pairedImageFloats(const ConvWeightGradParams &p) {
+  int64_t taps = volume(p.g.kernel), outputs = volume(p.g.out);
+  int64_t channels = std::min(p.g.c / p.g.groups, (p.unitCols - 2 + taps) / taps + 1);
+  int64_t images = (gemm::kBlockK - 2 + outputs) / outputs + 2;
+  double elements = volumeOf(extentOf(p.g, /*inputGrad=*/false).planes) *
+                    static_cast<double>(channels * images);
+  return roundUp(static_cast<int64_t>(elements / 2) + gemm::kTileCols, 16);
+}
+
 int64_t convWeightGradWorkerBytes(const ConvWeightGradParams &p) {
   int64_t rows = std::min(p.unitRows, p.g.m / p.g.groups);
   int64_t image = convWeightGradImageFloats(p);
+  if (image >= 0 && usesPairs(p.xType, p.dyType))
+    image = std::max(image, pairedImageFloats(p));
   if (image < 0)
     return 2 * kPanelBytes + roundUp(rows, gemm::kTileRows) * gemm::kBlockK * 4;
   return ((p.unitCols + gemm::kBlockK) * roundUp(rows, gemm::kTileCols) + image) * 4;
@@ -180,18 +190,14 @@ bool canBeDepthwise(const ConvGeometry &g) {
 
 bool isDepthwise(const ConvGeometry &g) { return canBeDepthwise(g) && g.m / g.c <= 4; }
 
-ConvParams planConvForward(const ConvGeometry &g, int64_t sourceType,
+ConvParams planConvForward(const ConvGeometry &g, int64_t sourceType, int64_t wType,
                            int64_t resultType) {
-  return planConv(g, g.m, volume(g.out), sourceType, resultType);
+  return planConv({g, 0, sourceType, resultType, 0, wType}, /*inputGrad=*/false);
 }
 
-/// The columns of a class of positions with the same remainder modulo the stride.
-ConvParams planConvInputGrad(const ConvGeometry &g, int64_t sourceType,
+ConvParams planConvInputGrad(const ConvGeometry &g, int64_t sourceType, int64_t wType,
                              int64_t resultType) {
-  int64_t columns = 1;
-  for (int d = 0; d < 3; ++d)
-    columns *= ceilDiv(g.in[d], g.stride[d]);
-  return planConv(g, g.c, columns, sourceType, resultType);
+  return planConv({g, 0, sourceType, resultType, 0, wType}, /*inputGrad=*/true);
 }
 
 ConvWeightGradParams planConvWeightGrad(const ConvGeometry &g) {

@@ -17,26 +17,30 @@ struct ConvGeometry {
   int64_t stride[3] = {1, 1, 1}, dilation[3] = {1, 1, 1}, pad[3] = {0, 0, 0};
 };
 
-/// conv_forward_f32:    x, packed w, y, workspace of each worker.
-/// conv_input_grad_f32: dy, packed w, dx, workspace of each worker. Also the transposed
-/// convolution. w packed by conv_pack_w_f32 or conv_pack_w_grad_f32 with the same
-/// geometry. Units: blocks of `unitChannels` channels of the result (a divisor of them),
-/// the faster index, of `unitImages` images (0: one), whose columns share tiles: of small
-/// planes one image would leave most of a tile idle. May be chained when a unit is one
-/// image or has all channels. Bits as gemm_f32 with k = (channel, kernel position); the
-/// input gradient takes the kernel positions that reach the element only.
+/// conv_forward_f32:    x, w, y, workspace of each worker (convRoom).
+/// conv_input_grad_f32: dy, w, dx, workspace of each worker. Also the transposed
+/// convolution. Weights are packed block by block as the product goes, so a unit should
+/// have columns enough to repay that. Units: blocks of `unitChannels` channels of the
+/// result (a divisor of them), the faster index, of `unitImages` images (0: one), whose
+/// columns share tiles. May be chained when a unit is one image or has all channels.
+///
+/// Bits as gemm_f32 with k = (channel, kernel position), denormals as there. The input
+/// gradient takes the kernel positions that reach the element only; both leave out
+/// positions at the ends of an axis of the kernel that are outside x for every y.
 struct ConvParams {
   ConvGeometry g;
   int64_t unitChannels = 0;
   int64_t sourceType = 0, resultType = 0; ///< of x and y, or dy and dx
   int64_t unitImages = 0;
-};
-
-/// conv_pack_w_f32, conv_pack_w_grad_f32: w, packed (f32). Units: convPackUnits.
-struct ConvPackParams {
-  ConvGeometry g;
   int64_t wType = 0;
 };
+
+/// The parts of a worker's workspace, in floats.
+struct ConvRoom {
+  int64_t sums, weights, panel, planes;
+  int64_t bytes() const { return (sums + weights + panel + planes) * 4; }
+};
+ConvRoom convRoom(const ConvParams &p, bool inputGrad);
 
 /// conv_weight_grad_f32: x, dy, partial[slices][m, c / groups, kernel...], workspace of
 /// each worker; then sum_slices_f32 with rows = m, cols = c / groups * kernel. Slice s
@@ -73,26 +77,15 @@ int64_t convForwardUnits(const ConvParams &p);
 int64_t convInputGradUnits(const ConvParams &p);
 int64_t convForwardWorkerBytes(const ConvParams &p);
 int64_t convInputGradWorkerBytes(const ConvParams &p);
-int64_t convPackUnits(const ConvPackParams &p, bool grad);
-int64_t convPackedBytes(const ConvPackParams &p, bool grad);
 int64_t convWeightGradUnits(const ConvWeightGradParams &p);
 int64_t convWeightGradWorkerBytes(const ConvWeightGradParams &p);
 int64_t convPartialBytes(const ConvWeightGradParams &p);
 /// 0 where the kernel takes no workspace.
 int64_t depthwiseWorkerBytes(const DepthwiseParams &p, bool inputGrad);
 
-/// Floats of the workspace for planes with their pads, 0 where they are gathered panel by
-/// panel instead.
-int64_t convForwardImageFloats(const ConvGeometry &g);
-int64_t convInputGradImageFloats(const ConvGeometry &g);
-
-/// The same for the images a block of 256 outputs may touch, by one unit; -1 where they
-/// are gathered.
+/// Floats of the workspace for the images with their pads that a block of 256 outputs may
+/// touch, by one unit; -1 where they are gathered.
 int64_t convWeightGradImageFloats(const ConvWeightGradParams &p);
-
-/// Floats of the workspace for sums of a result of 16 bits: of a piece of the planes of a
-/// unit, about 288 x 512.
-int64_t convSumFloats(const ConvParams &p, bool inputGrad);
 
 /// Depthwise kernels apply: groups == c and m a multiple of c.
 bool canBeDepthwise(const ConvGeometry &g);
@@ -103,8 +96,9 @@ constexpr int64_t convUnitImages(const ConvParams &p) {
   return p.unitImages > 1 ? p.unitImages : 1;
 }
 /// Units from the shape alone.
-ConvParams planConvForward(const ConvGeometry &g, int64_t sourceType, int64_t resultType);
-ConvParams planConvInputGrad(const ConvGeometry &g, int64_t sourceType,
+ConvParams planConvForward(const ConvGeometry &g, int64_t sourceType, int64_t wType,
+                           int64_t resultType);
+ConvParams planConvInputGrad(const ConvGeometry &g, int64_t sourceType, int64_t wType,
                              int64_t resultType);
 /// Slices and unit sizes from the shape alone.
 ConvWeightGradParams planConvWeightGrad(const ConvGeometry &g);

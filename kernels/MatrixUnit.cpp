@@ -45,6 +45,18 @@ bool multipliesBf16(std::string_view kernel, const int64_t *params, size_t npara
     return readsPairs<GemmParams>(params, nparams);
   if (kernel == "gemm_splitk_f32")
     return readsPairs<GemmSplitKParams>(params, nparams);
+  if (kernel == "conv_forward_f32" || kernel == "conv_input_grad_f32") {
+    if (static_cast<int64_t>(nparams) != paramCount<ConvParams>)
+      return false;
+    auto p = unpackParams<ConvParams>(params);
+    return usesPairs(p.sourceType, p.wType);
+  }
+  if (kernel == "conv_weight_grad_f32") {
+    if (static_cast<int64_t>(nparams) != paramCount<ConvWeightGradParams>)
+      return false;
+    auto p = unpackParams<ConvWeightGradParams>(params);
+    return usesPairs(p.xType, p.dyType);
+  }
   // A gradient begins with the parameters of its attention.
   constexpr size_t kAttention = paramCount<AttentionParams>;
   return (kernel == "attention_f32" || kernel == "attention_grad_f32") &&

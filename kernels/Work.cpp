@@ -124,6 +124,9 @@ KernelWork convWork(const ConvParams &p, bool inputGrad) {
   int64_t columns = roundUp(pixels * convUnitImages(p), gemm::kTileCols);
   work.tileFlops = 2.0 * images * double(roundUp(channels, gemm::kTileRows)) *
                    double(columns) / together * double(depth);
+  // Every unit packs its rows of weights.
+  work.left = double(ceilDiv(g.n, convUnitImages(p))) * double(g.groups) *
+              double(channels) * double(depth);
   work.right = images * double(blocks) * double(pixels) * double(depth);
   work.store = images * double(channels) * double(pixels) * sumBlocks(depth);
   return work;

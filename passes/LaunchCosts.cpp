@@ -120,8 +120,9 @@ std::optional<KernelWork> convolutionWork(Operation *op) {
     return convWeightGradWork(params);
   }
   bool grad = isa<graph::ConvInputGradOp>(op);
-  return convWork(
-      grad ? planConvInputGrad(*g, type, type) : planConvForward(*g, type, type), grad);
+  return convWork(grad ? planConvInputGrad(*g, type, type, type)
+                       : planConvForward(*g, type, type, type),
+                  grad);
 }
 
 } // namespace
@@ -173,7 +174,6 @@ DeviceRates deviceRates(ModuleOp module) {
   return rates;
 }
 
-void LaunchWork::addStage(const KernelWork &work) {
 LinkTopology linksOf(const DeviceRates &rates) {
   return {{rates.rankBytesPerSecond, rates.rankLatencyUs},
           int64_t(rates.ranksPerNode),
@@ -181,6 +181,7 @@ LinkTopology linksOf(const DeviceRates &rates) {
           rates.rankRounds};
 }
 
+void LaunchWork::addStage(const KernelWork &work) {
   ++stages;
   if (work.bytes >= 0)
     ownBytes = work.bytes;

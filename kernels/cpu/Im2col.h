@@ -49,6 +49,21 @@ static inline Axis inputGradAxis(const ConvGeometry &g, int d, int64_t rest) {
           rest,     stride};
 }
 
+/// Without the first and the last taps that are outside for every result: they multiply
+/// zeros only. (A 3 x 3 kernel over planes of one element has one tap that does not.)
+static inline Axis withoutIdleTaps(Axis a) {
+  auto reaches = [&](int64_t tap) {
+    int64_t first = a.first + tap * a.tapStep; // of the result 0
+    int64_t low = first >= 0 ? 0 : ceilDiv(-first, a.step);
+    return low < a.grid && first + low * a.step < a.source;
+  };
+  for (; a.taps > 0 && !reaches(0); --a.taps)
+    a.first += a.tapStep, a.kernelFirst += a.kernelStep;
+  while (a.taps > 0 && !reaches(a.taps - 1))
+    --a.taps;
+  return a;
+}
+
 struct Gather {
   Axis axis[3];
   int64_t targetSize[3];

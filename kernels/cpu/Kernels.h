@@ -22,8 +22,6 @@
   SLUICE_KERNEL(attentionGrad);                                                          \
   SLUICE_KERNEL(convForward);                                                            \
   SLUICE_KERNEL(convInputGrad);                                                          \
-  SLUICE_KERNEL(convPackWeights);                                                        \
-  SLUICE_KERNEL(convPackWeightsForGrad);                                                 \
   SLUICE_KERNEL(convWeightGrad);                                                         \
   SLUICE_KERNEL(depthwiseForward);                                                       \
   SLUICE_KERNEL(depthwiseInputGrad);                                                     \
@@ -38,6 +36,9 @@ SLUICE_LEVEL_KERNELS;
 }
 namespace sluice::dots {
 SLUICE_PAIR_KERNELS;
+SLUICE_KERNEL(convForward);
+SLUICE_KERNEL(convInputGrad);
+SLUICE_KERNEL(convWeightGrad);
 SLUICE_KERNEL(attentionForward);
 SLUICE_KERNEL(attentionGrad);
 } // namespace sluice::dots

@@ -97,4 +97,48 @@ static void packDots(const uint16_t *from, int64_t row, int64_t col, int64_t row
       to[whole * Width + r] = pairWord(from[r * row + (k - 1) * col], 0);
 }
 
+/// 4 rows of 4 pairs, `stride` elements apart, become 4 rows of 4 words, `width` apart.
+SLUICE_INLINE void transposeDots4x4(const uint16_t *from, int64_t stride, uint32_t *to,
+                                    int64_t width) {
+  const __m128i swap =
+      _mm_setr_epi8(2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  __m128i r[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i)
+    r[i] = _mm_shuffle_epi8(load16Bytes(from + i * stride), swap);
+  __m128i low = _mm_unpacklo_epi32(r[0], r[1]), high = _mm_unpackhi_epi32(r[0], r[1]);
+  __m128i low2 = _mm_unpacklo_epi32(r[2], r[3]), high2 = _mm_unpackhi_epi32(r[2], r[3]);
+  const __m128i rows[4] = {_mm_unpacklo_epi64(low, low2), _mm_unpackhi_epi64(low, low2),
+                           _mm_unpacklo_epi64(high, high2),
+                           _mm_unpackhi_epi64(high, high2)};
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i)
+    _mm_storeu_si128(reinterpret_cast<__m128i *>(to + i * width), rows[i]);
+}
+
+/// packDots of elements from[i * row + at[step]], nothing beyond the rows: mostly several
+/// steps follow one another in memory.
+template <int Width>
+static void packDotsAt(const uint16_t *from, int64_t row, const int64_t *at, int64_t rows,
+                       int64_t k, float *panel) {
+  auto *to = reinterpret_cast<uint32_t *>(panel);
+  for (int64_t kk = 0; kk < k;) {
+    const int64_t *o = at + kk;
+    int64_t together = 1;
+    while (together < 8 && kk + together < k && o[together] == o[0] + together)
+      ++together;
+    int64_t i = 0, steps = together == 8 ? 8 : 2;
+    if (together == 8)
+      for (; i + 4 <= rows; i += 4)
+        transposeDots4x4(from + i * row + o[0], row, to + kk / 2 * Width + i, Width);
+    for (; i < rows; ++i)
+      for (int64_t s = 0; s < steps; s += 2) {
+        const uint16_t *element = from + i * row;
+        to[(kk + s) / 2 * Width + i] =
+            pairWord(element[o[s]], kk + s + 1 < k ? element[o[s + 1]] : 0);
+      }
+    kk += steps;
+  }
+}
+
 } // namespace sluice::SLUICE_LEVEL

@@ -3,6 +3,7 @@
 #include "kernels/PoolParams.h"
 #include "kernels/cpu/Kernels.h"
 #include "kernels/cpu/PoolByTwo.h"
+#include "kernels/cpu/PoolPadded.h"
 #include "kernels/cpu/Window.h"
 
 namespace sluice::SLUICE_LEVEL {
@@ -162,13 +163,15 @@ void maxPool(void *const *buffers, const int64_t *params, int64_t begin, int64_t
   int64_t inSize = volume(p.in), outSize = volume(p.out);
   if (outSize == 0)
     return;
-  bool byTwo = isPoolByTwo(p, false);
+  bool byTwo = isPoolByTwo(p, false), padded = isPaddedPool(p);
   byFormat(p.sourceType, [&]<typename S>(S) {
     for (int64_t u = begin; u < end; ++u) {
       auto *x = static_cast<const typename S::Element *>(buffers[0]) + u * inSize;
       Result y = Result{buffers[1], p.resultType}.at(u * outSize);
       if (byTwo)
         maxPoolByTwo<S>(p, x, y.as<S>());
+      else if (padded)
+        maxPoolPadded<S>(p, x, y);
       else
         widenedOnce<S>(x, inSize, [&]<typename R>(R, const typename R::Element *plane) {
           maxPoolPlane<R>(p, plane, y);
@@ -183,7 +186,7 @@ void maxPoolGrad(void *const *buffers, const int64_t *params, int64_t begin, int
   int64_t inSize = volume(p.in), outSize = volume(p.out);
   if (inSize == 0)
     return;
-  bool byTwo = isPoolByTwo(p, true);
+  bool byTwo = isPoolByTwo(p, true), padded = isPaddedPool(p);
   byFormat(p.sourceType, [&]<typename S>(S) {
     for (int64_t u = begin; u < end; ++u) {
       auto *x = static_cast<const typename S::Element *>(buffers[0]) + u * inSize;
@@ -199,6 +202,10 @@ void maxPoolGrad(void *const *buffers, const int64_t *params, int64_t begin, int
         continue;
       }
       throughFloats(p, dx, p.resultType ? buffers[3] : nullptr, [&](float *sums) {
+        if (padded) {
+          fillFloats(sums, 0, inSize);
+          return maxPoolGradPadded<S>(p, x, dy, sums);
+        }
         widenedOnce<S>(x, inSize, [&]<typename R>(R, const typename R::Element *plane) {
           maxPoolGradPlane<R>(p, plane, dy, sums);
         });

@@ -1,5 +1,5 @@
 // Convolutions and their adjoints: depthwise kernels where they apply, else implicit
-// products on packed weights.
+// products, which read weights where they lie.
 
 #include "kernels/Params.h"
 #include "passes/lowering/Lowerings.h"
@@ -32,24 +32,6 @@ void fillZeros(Operation *op, ProgramBuilder &builder) {
   auto type = graph::tensorType(op->getResult(0));
   lowerFill(op, builder.destination(op->getResult(0)), type,
             FloatAttr::get(type.getElementType(), 0.0), builder);
-}
-
-/// Packs the weights, stored as `format`, and returns the packed buffer.
-Value packWeights(Operation *op, Value w, const ConvGeometry &g, int64_t format,
-                  bool grad, ProgramBuilder &builder) {
-  ConvPackParams pack{g, format};
-  Value packed = builder.buffer("packed", "workspace", convPackedBytes(pack, grad));
-  StringRef name = grad ? "conv_pack_w_grad_f32" : "conv_pack_w_f32";
-  int64_t units = convPackUnits(pack, grad);
-  // Several panels at once read the weights in longer runs.
-  builder.launch(op, {"pack", units, std::max<int64_t>(1, units / 8), 0},
-                 {builder.symbols.builtin(name),
-                  {builder.bufferOf(w)},
-                  {packed},
-                  0,
-                  packParams(pack),
-                  {}});
-  return packed;
 }
 
 /// `Params`: a geometry and the formats of both operands and the result.
@@ -95,11 +77,10 @@ LogicalResult lowerConv(graph::ConvOp op, ProgramBuilder &builder) {
                    /*workerBytes=*/0, builder);
     return success();
   }
-  Value packed = packWeights(op, op.getW(), g, weights, /*grad=*/false, builder);
-  ConvParams params = planConvForward(g, source, result);
+  ConvParams params = planConvForward(g, source, weights, result);
   builder.launch(op, {"conv", convForwardUnits(params), 1, op.flops()},
                  {builder.symbols.builtin("conv_forward_f32"),
-                  {builder.bufferOf(op.getX()), packed},
+                  {builder.bufferOf(op.getX()), builder.bufferOf(op.getW())},
                   {builder.destination(op.getY())},
                   convForwardWorkerBytes(params),
                   packParams(params),
@@ -121,11 +102,10 @@ LogicalResult lowerConvInputGrad(graph::ConvInputGradOp op, ProgramBuilder &buil
                    depthwiseWorkerBytes(params, /*inputGrad=*/true), builder);
     return success();
   }
-  Value packed = packWeights(op, op.getW(), g, weights, /*grad=*/true, builder);
-  ConvParams params = planConvInputGrad(g, source, result);
+  ConvParams params = planConvInputGrad(g, source, weights, result);
   builder.launch(op, {"conv_input_grad", convInputGradUnits(params), 1, op.flops()},
                  {builder.symbols.builtin("conv_input_grad_f32"),
-                  {builder.bufferOf(op.getDy()), packed},
+                  {builder.bufferOf(op.getDy()), builder.bufferOf(op.getW())},
                   {builder.destination(op.getY())},
                   convInputGradWorkerBytes(params),
                   packParams(params),

@@ -87,7 +87,7 @@ TEST(Catalog, HostileParametersAreRefusedOrStayInside) {
     }
   };
   std::map<std::string_view, int> accepted;
-  for (int round = 0; round < 8000; ++round)
+  for (int round = 0; round < 10000; ++round)
     for (std::string_view name : builtinKernelNames()) {
       std::vector<int64_t> params;
       std::vector<OperandExtent> extents;

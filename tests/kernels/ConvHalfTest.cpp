@@ -33,18 +33,13 @@ Bytes rounded(const Bytes &sums, int64_t type) {
 
 Bytes runConv(const ConvGeometry &g, bool grad, int64_t channels, int64_t operands,
               int64_t result, const Data &d, int64_t images = 0) {
-  ConvPackParams pack{g, operands};
-  auto packed = runEverywhere({grad ? "conv_pack_w_grad_f32" : "conv_pack_w_f32",
-                               packParams(pack),
-                               convPackUnits(pack, grad),
-                               {d.w, poisoned(convPackedBytes(pack, grad))}})[1];
-  ConvParams p{g, channels, operands, result, images};
+  ConvParams p{g, channels, operands, result, images, operands};
   int64_t outputs = g.n * (grad ? g.c * volume(g.in) : g.m * volume(g.out));
   return runEverywhere(
       {grad ? "conv_input_grad_f32" : "conv_forward_f32",
        packParams(p),
        grad ? convInputGradUnits(p) : convForwardUnits(p),
-       {grad ? d.dy : d.x, packed, poisoned(outputs * formatBytes(result)), {}}})[2];
+       {grad ? d.dy : d.x, d.w, poisoned(outputs * formatBytes(result)), {}}})[2];
 }
 
 Bytes runWeightGrad(ConvWeightGradParams p, int64_t type, int64_t result, const Data &d) {

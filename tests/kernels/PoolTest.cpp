@@ -93,5 +93,32 @@ TEST(Pool, NanInVectors) {
   EXPECT_EQ(fromBytes<float>(after), dx);
 }
 
+/// Planes kept with their pads, and one too large for that.
+TEST(Pool, WithPads) {
+  checkAll(pool(3, {{16, 3, 2, 1, 1, 1}, {16, 3, 2, 1, 1, 1}}));
+  checkAll(pool(2, {{7, 3, 2, 1, 1, 1}, {9, 3, 2, 1, 1, 1}}));
+  checkAll(pool(2, {{5, 3, 1, 1, 1, 1}, {23, 5, 1, 2, 4, 4}}));
+  checkAll(pool(1, {{130, 3, 2, 1, 1, 1}, {150, 3, 2, 1, 1, 1}}));
+}
+
+TEST(Pool, LowestValuesAndNanBesidePads) {
+  float nan = std::numeric_limits<float>::quiet_NaN(), low = -INFINITY;
+  PoolParams p = pool(1, {{3, 3, 2, 1, 1, 1}, {5, 3, 2, 1, 1, 1}}); // 2 x 3 windows
+  std::vector<float> x{low, low, 1, nan, 2, low, low, 1, 1, nan, 0, 0, 0, 0, 5};
+  std::vector<float> dy{1, 2, 4, 8, 16, 32}, dx(15, 0);
+  dx[0] += 1;     // nothing above -inf: the first position inside
+  dx[3] += 2 + 4; // the first NaN of both
+  dx[10] += 8;    // the first of two maxima
+  dx[7] += 16;    // the first of two again
+  dx[9] += 32;    // a NaN
+  auto after = runEverywhere({"max_pool_grad_f32",
+                              packParams(p),
+                              1,
+                              {toBytes(x), toBytes(dy), poisoned(60)}})[2];
+  auto got = fromBytes<float>(after);
+  for (size_t i = 0; i < dx.size(); ++i)
+    EXPECT_EQ(got[i], dx[i]) << i;
+}
+
 } // namespace
 } // namespace sluice::test
