@@ -12,6 +12,8 @@ std::string_view commKindName(CommKind kind) {
     return "mpi";
   case CommKind::nccl:
     return "nccl";
+  case CommKind::tcp:
+    return "tcp";
   case CommKind::custom:
     return "custom";
   }

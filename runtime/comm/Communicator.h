@@ -24,9 +24,9 @@
 
 namespace sluice {
 
-enum class CommKind : uint8_t { local, mpi, nccl, custom };
+enum class CommKind : uint8_t { local, mpi, nccl, tcp, custom };
 
-/// "local", "mpi", "nccl", "custom": as the command line spells them.
+/// "local", "mpi", "nccl", "tcp", "custom": as the command line spells them.
 std::string_view commKindName(CommKind kind);
 
 enum class SumType : uint8_t { f32, f64, i64 };

@@ -5,6 +5,7 @@
 #include "runtime/comm/mpi_shim.h"
 
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <system_error>
 #include <thread>
@@ -84,6 +85,20 @@ static Status start(const sluice_mpi_shim &shim, std::chrono::milliseconds timeo
   return Status::success();
 }
 
+/// A launcher that this MPI does not know starts processes each of which is alone.
+static Status checkLauncher(int ranks) {
+  for (const char *name : {"SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"}) {
+    const char *text = std::getenv(name);
+    int started = text ? std::atoi(text) : 0;
+    if (ranks == 1 && started > 1)
+      return Status::cannotRunHere(
+          "the launcher has started " + std::to_string(started) + " processes ('" + name +
+          "'), but MPI sees one: they have no interface in common; start them with this "
+          "MPI's own 'mpirun', or under Slurm with one of 'srun --mpi=list'");
+  }
+  return Status::success();
+}
+
 Result<std::unique_ptr<Communicator>> openMpi(const MpiOptions &options) {
   Result<const sluice_mpi_shim *> shim = loadShim(options.shim);
   if (!shim)
@@ -93,6 +108,10 @@ Result<std::unique_ptr<Communicator>> openMpi(const MpiOptions &options) {
   auto timeout = std::max<std::chrono::milliseconds>(options.comm.timeout, startTimeout);
   if (Status status = start(**shim, timeout, transport); !status.ok())
     return status;
+  if (Status status = checkLauncher(transport.size); !status.ok()) {
+    (*shim)->close(&transport, true);
+    return status;
+  }
   TransportOptions over;
   over.comm = options.comm;
   over.kind = CommKind::mpi;

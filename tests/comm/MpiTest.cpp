@@ -54,6 +54,11 @@ protected:
     return list;
   }
 
+  /// Without a launcher, but with what one sets.
+  void startAlone(const std::string &environment, const std::string &what) {
+    run("env " + environment + " " + SLUICE_MPI_RANKS + " " + what);
+  }
+
   std::string output;
   int exitCode = -1;
 
@@ -69,6 +74,17 @@ private:
     exitCode = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 };
+
+TEST_F(MpiJob, ALauncherThatMpiDoesNotKnowIsSaid) {
+  startAlone("SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=2", "collectives");
+  EXPECT_NE(output.find("the launcher has started 4 processes ('SLURM_STEP_NUM_TASKS'), "
+                        "but MPI sees one"),
+            std::string::npos)
+      << output;
+  startAlone("SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0", "collectives");
+  EXPECT_EQ(output.find("the launcher has started"), std::string::npos) << output;
+  EXPECT_NE(output.find("rank 0"), std::string::npos) << "it has begun";
+}
 
 TEST_F(MpiJob, GivesTheBitsOfTheTree) {
   for (int ranks : {2, 3, 4}) {
