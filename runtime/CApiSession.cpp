@@ -137,6 +137,20 @@ sluice_status sluice_session_eval(sluice_session *session, const void *const *in
   });
 }
 
+sluice_status sluice_session_probe(sluice_session *session, const void *const *inputs,
+                                   size_t count, int64_t samples,
+                                   sluice_step_result *out) {
+  return with(session, [&](Session &self) {
+    StepResult result;
+    Batch *batch = nullptr;
+    Status status = makeBatch(self, "probe", inputs, count, samples, 0, batch);
+    if (status.ok())
+      status = self.probe(*batch, result);
+    fill(out, result);
+    return status;
+  });
+}
+
 sluice_status sluice_session_infer(sluice_session *session, const void *const *inputs,
                                    size_t count, int64_t samples) {
   return with(session, [&](Session &self) {

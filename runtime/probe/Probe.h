@@ -23,7 +23,7 @@ struct ProbeOptions {
   int64_t samples = 0; // of the data, in the source's order
   ImportanceBlocks blocks = ImportanceBlocks::tiles;
   ProbeLabels labels = ProbeLabels::given; // of the Fisher
-  int64_t draws = 8;                       // of Hutchinson's estimator
+  int64_t draws = 32;                      // of Hutchinson's estimator
   std::optional<double> eps; // its distance; default: 1% of the weights' root mean square
   uint64_t seed = 0;         // of drawn labels and signs
 };

@@ -73,6 +73,15 @@ class Session:
                                                  ctypes.c_int64(len(arrays[0])), ctypes.byref(result)))
         return result
 
+    def probe(self, *arrays):
+        """Gradients of the arrays' samples, as outputs grad/NAME."""
+        arrays = [np.ascontiguousarray(a) for a in arrays]
+        pointers = (ctypes.c_void_p * len(arrays))(*[a.ctypes.data for a in arrays])
+        result = StepResult()
+        self._check(self.lib.sluice_session_probe(self.session, pointers, ctypes.c_size_t(len(arrays)),
+                                                  ctypes.c_int64(len(arrays[0])), ctypes.byref(result)))
+        return result
+
     def infer(self, *arrays):
         """Arrays bring their shapes; outputs have what follows from them."""
         arrays = [np.ascontiguousarray(a) for a in arrays]

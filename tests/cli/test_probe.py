@@ -4,6 +4,7 @@ import unittest
 
 import numpy as np
 
+from capi import Session
 from harness import SluiceTest, newest_checkpoint, pseudo_random, read_safetensors
 
 LOSS = "loss: {kind: cross_entropy, logits: logits, labels: labels}\noptimizer: {kind: adamw, lr: 1.0e-2}\nshapes: {x: [8, 13]}\n"
@@ -80,10 +81,24 @@ class Probe(ProbeTest):
         self.assertEqual((report["labels"], report["kind"]), ("true", "fisher"))
         plan, _ = self.compile(self.model, LOSS + "precision: {compute: amp_bf16}\n")
         self.check(self.probe(plan, "--model", self.model)[0])
-        plan, _ = self.compile(self.model, LOSS + "entries: [step, probe]\n", "own")
+        plan, _ = self.compile(self.model, LOSS + "entries: [step, probe]\naccumulate: 2\n", "own")
         report, errors = self.probe(plan)
         self.check(report)
         self.assertIn("one sample at a time goes through programs for 8", errors)
+
+    def test_the_c_api_gives_gradients_of_any_samples(self):
+        plan, _ = self.compile(self.model, LOSS + "entries: [eval, probe]\n")
+        session = Session(plan)
+        single = session.probe(self.x[:1], self.y[:1])
+        np.testing.assert_allclose(session.output("grad/b2") ** 2, fisher(self.values, self.x[:1], self.y[:1])["b2"], rtol=1e-4)
+        gradients = []
+        for i in range(5):
+            session.probe(self.x[i : i + 1], self.y[i : i + 1])
+            gradients.append(session.output("grad/w1"))
+        result = session.probe(self.x[:5], self.y[:5])
+        self.assertEqual((single.loss_count, result.loss_count), (1, 5))
+        np.testing.assert_allclose(session.output("grad/w1"), np.sum(gradients, 0), rtol=1e-4, atol=1e-6)
+        session.close()
 
     def test_a_checkpoint_gives_the_weights_and_the_moments(self):
         plan, _ = self.compile(self.model, LOSS)

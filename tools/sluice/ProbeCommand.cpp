@@ -19,7 +19,7 @@ struct ProbeArguments {
   RunOptions run;
   std::string model, spec, kind = "fisher", block = "128x128", labels = "true", out;
   std::vector<std::string> sets;
-  int64_t samples = 256, draws = 8;
+  int64_t samples = 256, draws = 32;
   double eps = 0;
   uint64_t seed = 0;
 };
@@ -303,7 +303,7 @@ Command addProbe(CLI::App &parent, Console &console) {
                   "of the Fisher: true (the data's), sampled (from the model's "
                   "distribution) or all (every class, weighted)")
       ->check(CLI::IsMember({"true", "sampled", "all"}));
-  app->add_option("--draws", a.draws, "of hutchinson; default 8");
+  app->add_option("--draws", a.draws, "of hutchinson; default 32");
   app->add_option("--eps", a.eps,
                   "of hutchinson: distance of the differences; default 1% of the "
                   "weights' root mean square");

@@ -223,7 +223,7 @@ SLUICE_API int64_t sluice_plan_ranks(const sluice_plan *plan);
 SLUICE_API bool sluice_plan_full_batches(const sluice_plan *plan);
 SLUICE_API const char *sluice_plan_model_name(const sluice_plan *plan);
 
-/* "step" (or "micro" and "update"), "eval", "infer"; NULL behind the last. */
+/* "step" (or "micro" and "update"), "eval", "infer", "probe"; NULL behind the last. */
 SLUICE_API size_t sluice_plan_program_count(const sluice_plan *plan);
 SLUICE_API const char *sluice_plan_program(const sluice_plan *plan, size_t index);
 
@@ -307,6 +307,13 @@ SLUICE_API sluice_status sluice_session_flush(sluice_session *session,
 SLUICE_API sluice_status sluice_session_eval(sluice_session *session,
                                              const void *const *inputs, size_t count,
                                              int64_t samples, sluice_step_result *result);
+/* The gradients of the batch's sum of losses with evaluation semantics, as outputs
+ * "grad/NAME" of f32 (sluice_session_output); changes no state. Of one sample: that
+ * sample's. Needs a plan with the program "probe" ('entries' of the spec). */
+SLUICE_API sluice_status sluice_session_probe(sluice_session *session,
+                                              const void *const *inputs, size_t count,
+                                              int64_t samples,
+                                              sluice_step_result *result);
 SLUICE_API sluice_status sluice_session_infer(sluice_session *session,
                                               const void *const *inputs, size_t count,
                                               int64_t samples);

@@ -181,6 +181,12 @@ public:
     check(sluice_session_eval(handle, inputs.data(), inputs.size(), samples, &result));
     return result;
   }
+  // Gradients as outputs "grad/NAME".
+  sluice_step_result probe(const Inputs &inputs, int64_t samples) {
+    sluice_step_result result;
+    check(sluice_session_probe(handle, inputs.data(), inputs.size(), samples, &result));
+    return result;
+  }
   void infer(const Inputs &inputs, int64_t samples) {
     check(sluice_session_infer(handle, inputs.data(), inputs.size(), samples));
   }
