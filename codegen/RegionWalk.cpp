@@ -1,5 +1,7 @@
 #include "codegen/RegionWalk.h"
 
+#include "codegen/Interleave.h"
+
 #include "mlir/Dialect/SCF/IR/SCF.h"
 
 using namespace mlir;
@@ -9,6 +11,8 @@ namespace {
 constexpr int64_t vectorLanes = LaneBuilder::lanes;
 /// A reduction along the last dimension has this many accumulators, taken in turn.
 constexpr int64_t turns = 4;
+/// Vectors of a long body whose instructions alternate.
+constexpr int64_t alternating = 2;
 
 } // namespace
 
@@ -139,14 +143,26 @@ void RegionWalk::emitPoint(const Pass &pass, Point &point,
   values.store(pass.outputs, point);
 }
 
-/// Vectors per turn of the loop: short bodies are repeated, long ones have parallelism of
-/// their own.
-int64_t RegionWalk::unrolling(const Pass &pass) const {
+/// Vectors per turn of the loop: short bodies are repeated; of longer ones two alternate,
+/// which are independent where one is a chain; random numbers have parallelism of their
+/// own.
+int64_t RegionWalk::unrolling() const {
   int64_t cost = 0;
   for (Operation *op : ops)
     if (domain.values.find(op->getResult(0))->second.inner)
       cost += isa<graph::RandomUniformOp>(op) ? 100 : isExpensive(op) ? 8 : 1;
-  return cost <= 12 ? turns : 1;
+  return cost <= 12 ? turns : cost < 100 ? alternating : 1;
+}
+
+/// The vectors [0, count) of one turn.
+void RegionWalk::repeat(int64_t count, llvm::function_ref<void(int64_t)> emitVector) {
+  InterleavedCopies copies(b);
+  for (int64_t i = 0; i < count; ++i) {
+    copies.begin();
+    emitVector(i);
+  }
+  if (count <= alternating)
+    copies.finish();
 }
 
 // Rows and Channels: vector j of a row goes to accumulator j mod 4; each row of a channel
@@ -181,7 +197,7 @@ void RegionWalk::walkColumns(const Pass &pass, Value row, Accumulators &accumula
     for (size_t i = 0; i < reductions; ++i)
       all[i * turns + turn] = own[i];
   };
-  int64_t columns = domain.columns(), unroll = unrolling(pass);
+  int64_t columns = domain.columns(), unroll = unrolling();
   int64_t step = unroll * vectorLanes, main = columns / step * step;
   auto rotate = [&](Accumulators &all, int64_t by) {
     for (size_t i = 0; i < reductions; ++i) {
@@ -192,14 +208,13 @@ void RegionWalk::walkColumns(const Pass &pass, Value row, Accumulators &accumula
   if (main > 0)
     loop(lanes.constant(0), lanes.constant(main), step, accumulators,
          [&](Value column, Accumulators &carried) {
-           for (int64_t i = 0; i < unroll; ++i)
+           repeat(unroll, [&](int64_t i) {
              emitVector(b.create<arith::AddIOp>(column, lanes.constant(i * vectorLanes)),
                         vectorLanes, i, carried);
-           if (unroll == 1)
-             rotate(carried, 1); // the next turn's accumulator comes first
+           });
+           rotate(carried, unroll % turns); // the next turn's accumulator comes first
          });
-  if (unroll == 1)
-    rotate(accumulators, (turns - main / step % turns) % turns);
+  rotate(accumulators, (turns - main / vectorLanes % turns) % turns);
   for (int64_t column = main; column < columns; column += vectorLanes)
     emitVector(lanes.constant(column), std::min(vectorLanes, columns - column),
                column / vectorLanes % turns, accumulators);
@@ -234,9 +249,10 @@ void RegionWalk::emitColumnPass(const Pass &pass) {
 void RegionWalk::walkRows(const Pass &pass, Value from, Value to,
                           Accumulators &accumulators) {
   int vectors = values.vectorsPerUnit();
+  int64_t unroll = unrolling();
   size_t reductions = pass.reductions.size();
   loop(from, to, 1, accumulators, [&](Value row, Accumulators &carried) {
-    for (int vector = 0; vector < vectors; ++vector) {
+    auto emitVector = [&](int vector) {
       Point point{row, stripColumns[vector], stripLanes[vector], vector};
       Accumulators own;
       for (size_t i = 0; i < reductions; ++i)
@@ -244,14 +260,18 @@ void RegionWalk::walkRows(const Pass &pass, Value from, Value to,
       emitPoint(pass, point, own);
       for (size_t i = 0; i < reductions; ++i)
         carried[i * vectors + vector] = own[i];
-    }
+    };
+    int together = static_cast<int>(std::min<int64_t>(unroll, vectors));
+    for (int first = 0; first < vectors; first += together)
+      repeat(std::min(together, vectors - first),
+             [&](int64_t i) { emitVector(first + i); });
   });
 }
 
 // One loop through all units of the chunk; what is left of the last one is unrolled.
 void RegionWalk::emitFlat(Value begin, Value end) {
   const Pass &pass = passes.front();
-  int64_t size = domain.columns(), unroll = unrolling(pass);
+  int64_t size = domain.columns(), unroll = unrolling();
   int64_t step = unroll * vectorLanes, main = size / step * step;
   Value unitSize = lanes.constant(RegionDomain::flatUnit);
   Value from = b.create<arith::MulIOp>(begin, unitSize);
@@ -263,9 +283,10 @@ void RegionWalk::emitFlat(Value begin, Value end) {
   Accumulators none;
   Value mainEnd = b.create<arith::MinSIOp>(to, lanes.constant(main));
   loop(from, mainEnd, step, none, [&](Value column, Accumulators &) {
-    for (int64_t i = 0; i < unroll; ++i)
+    repeat(unroll, [&](int64_t i) {
       emitVector(b.create<arith::AddIOp>(column, lanes.constant(i * vectorLanes)),
                  vectorLanes);
+    });
   });
   if (main == size)
     return;
@@ -321,7 +342,7 @@ void RegionWalk::emitTiles(Value begin, Value end, unsigned tiled,
 // known only when it runs.
 void RegionWalk::emitRun(Value from, Value to) {
   const Pass &pass = passes.front();
-  int64_t unroll = unrolling(pass);
+  int64_t unroll = unrolling();
   auto emitVector = [&](Value column, Value mask) {
     Point point{Value(), column, vectorLanes};
     point.mask = mask;
@@ -335,8 +356,9 @@ void RegionWalk::emitRun(Value from, Value to) {
         done, b.create<arith::MulIOp>(b.create<arith::DivSIOp>(left, step), step));
     Accumulators none;
     loop(done, stop, vectors * vectorLanes, none, [&](Value column, Accumulators &) {
-      for (int64_t i = 0; i < vectors; ++i)
+      repeat(vectors, [&](int64_t i) {
         emitVector(b.create<arith::AddIOp>(column, lanes.constant(i * vectorLanes)), {});
+      });
     });
     done = stop;
     if (vectors == 1)

@@ -40,7 +40,8 @@ private:
   static Combine combineOf(mlir::Operation *reduction);
   static mlir::Type elementOf(mlir::Operation *reduction);
   Accumulators neutral(const Pass &pass, int64_t copies);
-  int64_t unrolling(const Pass &pass) const;
+  int64_t unrolling() const;
+  void repeat(int64_t count, llvm::function_ref<void(int64_t)> emitVector);
 
   // ColumnSweep.cpp: several strips go down the rows together.
   void emitSweeps(Value begin, Value end);
