@@ -17,6 +17,7 @@ using graph::AddOp;
 using graph::CastOp;
 using graph::ConcatOp;
 using graph::PadOp;
+using graph::TransposeOp;
 
 /// The one dimension that zeros are added along, or nothing.
 std::optional<int64_t> paddedAxis(PadOp pad) {
@@ -121,10 +122,43 @@ struct FlattenConcat : OpRewritePattern<ConcatOp> {
   }
 };
 
+/// What a product can write anywhere, at any strides.
+bool isPlaceable(Value value) {
+  while (value.hasOneUse()) {
+    Operation *op = value.getDefiningOp();
+    if (!op || isa<graph::ContractOp, graph::AttentionGradOp>(op))
+      return op;
+    if (!isa<graph::ReshapeOp, TransposeOp>(op))
+      return false;
+    value = op->getOperand(0);
+  }
+  return false;
+}
+
+/// transpose(concat(a, b)) -> concat(transpose(a), transpose(b)): queries, keys and
+/// values that are split along a dimension in front get their gradients back there, and
+/// attention writes them where they belong.
+struct TransposeParts : OpRewritePattern<TransposeOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(TransposeOp op,
+                                PatternRewriter &rewriter) const override {
+    auto concat = op.getX().getDefiningOp<ConcatOp>();
+    if (!concat || !concat->hasOneUse() || !llvm::all_of(concat.getInputs(), isPlaceable))
+      return failure();
+    SmallVector<Value> parts;
+    for (Value input : concat.getInputs())
+      parts.push_back(
+          rewriter.create<TransposeOp>(op.getLoc(), input, op.getPermutation()));
+    const int64_t *axis = llvm::find(op.getPermutation(), int64_t(concat.getAxis()));
+    rewriter.replaceOpWithNewOp<ConcatOp>(op, parts, axis - op.getPermutation().begin());
+    return success();
+  }
+};
+
 } // namespace
 
 void addShapePatterns(RewritePatternSet &patterns) {
-  patterns.add<JoinPads, DropEmptyPad, DropRoundTrip, FlattenConcat>(
+  patterns.add<JoinPads, DropEmptyPad, DropRoundTrip, FlattenConcat, TransposeParts>(
       patterns.getContext());
 }
 

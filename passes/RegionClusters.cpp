@@ -72,8 +72,9 @@ bool isStored(Value value) {
   });
 }
 
-/// Cheap arithmetic on one large operand: reading that instead of the result costs no
-/// more, and the result need not be stored from the forward to the backward pass.
+/// Cheap arithmetic on one large operand, or on none (which class is the label's): reading
+/// that instead of the result costs no more, and the result need not be stored from the
+/// forward to the backward pass.
 bool isCheapToRepeat(Operation *op) {
   auto elementwise = dyn_cast<graph::Elementwise>(op);
   if (!elementwise || elementwise.isExpensive())
@@ -88,7 +89,7 @@ bool isCheapToRepeat(Operation *op) {
       large.insert(source);
   }
   if (large.size() != 1)
-    return false;
+    return large.empty();
   Value source = *large.begin();
   bool smaller =
       type.getElementTypeBitWidth() < graph::tensorType(source).getElementTypeBitWidth();

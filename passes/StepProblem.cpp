@@ -31,6 +31,29 @@ bool isContiguous(graph::SliceOp slice) {
          llvm::all_of(slice.getSteps(), [](int64_t step) { return step == 1; });
 }
 
+bool readByProducts(Operation *op);
+
+/// A product, or what it reads through.
+bool isProductOrView(Operation *op) {
+  if (auto reshape = dyn_cast<graph::ReshapeOp>(op)) {
+    auto sizes = [](Value value) {
+      SmallVector<int64_t> kept;
+      for (int64_t size : graph::tensorType(value).getShape())
+        if (size != 1)
+          kept.push_back(size);
+      return kept;
+    };
+    return sizes(reshape.getX()) == sizes(reshape.getY()) && readByProducts(op);
+  }
+  if (isa<graph::TransposeOp, graph::SliceOp>(op))
+    return readByProducts(op);
+  return isa<graph::ContractOp, graph::AttentionOp, graph::AttentionGradOp>(op);
+}
+
+bool readByProducts(Operation *op) {
+  return !op->hasAttr(copyAttr) && llvm::all_of(op->getUsers(), isProductOrView);
+}
+
 /// What lowers to other names for the bytes of its operand.
 bool isView(Operation *op) {
   if (isa<graph::ReshapeOp>(op))
@@ -40,9 +63,7 @@ bool isView(Operation *op) {
   if (auto slice = dyn_cast<graph::SliceOp>(op); slice && isContiguous(slice))
     return true;
   // Products read through these.
-  return isa<graph::TransposeOp, graph::SliceOp>(op) &&
-         llvm::all_of(op->getUsers(), llvm::IsaPred<graph::ContractOp, graph::AttentionOp,
-                                                    graph::AttentionGradOp>);
+  return isa<graph::TransposeOp, graph::SliceOp>(op) && readByProducts(op);
 }
 
 /// What renames bytes between an attention's gradients and the concatenation that all of

@@ -106,6 +106,21 @@ func.func @sum_of_narrow_pads_is_a_concat(%a: tensor<2x3xbf16>, %b: tensor<2x4xb
   return %y, %w : tensor<2x12xbf16>, tensor<2x12xf32>
 }
 
+// The parts of a joint projection in front of the batch: products write where they belong.
+// CHECK-LABEL: @parts_are_transposed
+func.func @parts_are_transposed(%x: tensor<2x7x3xf32>, %y: tensor<5x7x3xf32>, %w: tensor<3x4xf32>) -> tensor<4x7x7xf32> {
+  // CHECK: %[[A:.*]] = graph.contract
+  // CHECK: %[[B:.*]] = graph.contract
+  // CHECK-DAG: %[[AT:.*]] = graph.transpose %[[A]] {permutation = array<i64: 2, 1, 0>}
+  // CHECK-DAG: %[[BT:.*]] = graph.transpose %[[B]] {permutation = array<i64: 2, 1, 0>}
+  // CHECK: graph.concat %[[AT]], %[[BT]] {axis = 2 : i64}
+  %a = graph.contract %x, %w {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 2>, rhs_contract = array<i64: 0>} : (tensor<2x7x3xf32>, tensor<3x4xf32>) -> tensor<2x7x4xf32>
+  %b = graph.contract %y, %w {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 2>, rhs_contract = array<i64: 0>} : (tensor<5x7x3xf32>, tensor<3x4xf32>) -> tensor<5x7x4xf32>
+  %c = graph.concat %a, %b {axis = 0 : i64} : (tensor<2x7x4xf32>, tensor<5x7x4xf32>) -> tensor<7x7x4xf32>
+  %t = graph.transpose %c {permutation = array<i64: 2, 1, 0>} : (tensor<7x7x4xf32>) -> tensor<4x7x7xf32>
+  return %t : tensor<4x7x7xf32>
+}
+
 // Overlapping pads are a sum.
 // CHECK-LABEL: @overlapping_pads_stay
 func.func @overlapping_pads_stay(%a: tensor<3xf32>) -> tensor<4xf32> {
