@@ -180,6 +180,20 @@ struct ShapeBucket {
   std::map<std::string, int64_t> dimensions;          // by symbolic dimension name
 };
 
+/// Parameters whose names `match` are updated together.
+struct UpdateGroupRule {
+  std::string name, match;
+};
+
+struct UpdateSpec {
+  bool byTopology = false;
+  int64_t groupSize = 8; // blocks of a group, by topology, unless `groups` is given
+  int64_t groups = 0;    // their number, by topology
+  std::vector<UpdateGroupRule> rules;
+  std::string mode = "sync";
+  bool hasGroups() const { return byTopology || !rules.empty(); }
+};
+
 struct TrainingSpec {
   std::map<std::string, std::vector<int64_t>> shapes; // by input name
   std::map<std::string, int64_t> dimensions;          // by symbolic dimension name
@@ -206,6 +220,7 @@ struct TrainingSpec {
   double windowMs = 0;             // predicted time in which gradients become one message
   double timeoutSeconds = 60;      // what a rank waits for the others
   std::vector<ChangeSpec> changes; // by rising `at`
+  UpdateSpec update;
   ClipSpec clip;
   PrecisionSpec precision;
   LossScaleSpec lossScale;

@@ -16,6 +16,7 @@ std::unique_ptr<mlir::Pass> createInitParameters(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createApplyLora(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createAssignGroups(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildLoss(const TrainingSpec &spec);
+std::unique_ptr<mlir::Pass> createGroupParameters(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createFuseAttention();
 std::unique_ptr<mlir::Pass> createBuildBackward(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildProbe(const TrainingSpec &spec);

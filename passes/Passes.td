@@ -57,6 +57,21 @@ def AssignGroups : SpecPass<"assign-groups", "createAssignGroups"> {
   }];
 }
 
+def GroupParameters : SpecPass<"group-parameters", "createGroupParameters"> {
+  let summary = "Puts trainable parameters into groups by the topology of @forward or by rules";
+  let description = [{
+    Under `update.grouping`. By topology: single-entry single-exit blocks form a chain that is cut exactly into groups of equal bytes and
+    backward time (planning/Grouping.h); group 0 is the first whose gradients are complete. A parameter used twice goes with its last gradient.
+    Groups are listed in the module's `graph.update_groups`.
+
+    ```mlir
+    graph.parameter @"param/w" : tensor<2x2xf32> "parameter" {group = "default", trainable}
+    // becomes
+    graph.parameter @"param/w" : tensor<2x2xf32> "parameter" {graph.update_group = 0 : i64, group = "default", trainable}
+    ```
+  }];
+}
+
 def BuildLoss : SpecPass<"build-loss", "createBuildLoss"> {
   let summary = "Adds the labels and the loss to @forward";
   let description = [{

@@ -24,6 +24,8 @@ void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
   passes.addPass(createBuildLoss(spec));
   // Needs to know what trains and how samples key random numbers; has its own gradient.
   passes.addPass(createFuseAttention());
+  // While the graph still is the model's: blocks are seen in its forward part.
+  passes.addPass(createGroupParameters(spec));
   passes.addPass(createBuildBackward(spec));
   // Behind the backward part, which finds what trains, and before @forward is gone.
   passes.addPass(createBuildProbe(spec));

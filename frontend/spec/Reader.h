@@ -100,6 +100,8 @@ private:
   void readLadder(const YAML::Node &memory);
   void readRegions(const YAML::Node &memory);
   void readMemory(const YAML::Node &node);
+  void readUpdate(const YAML::Node &node);
+  void readGrouping(const YAML::Node &node);
   void readParallel(const YAML::Node &node);
   void readComm(const YAML::Node &node);
   void readPrecision(const YAML::Node &node);

@@ -14,7 +14,7 @@ namespace {
 struct ExplainArguments {
   std::string plan, tensor;
   VariantChoice choice;
-  bool precision = false;
+  bool precision = false, updates = false;
 };
 
 void say(Console &console, const std::string &subject, const std::string &why) {
@@ -49,9 +49,30 @@ int sayPrecision(const Plan &plan, const std::string &wanted, Console &console) 
                         "'; 'sluice explain --precision' without a name lists them"));
   for (const std::string &line : precisionLines(rows))
     console.line(line);
+  Json policy = policyLines(plan);
+  for (const Json &line : policy)
+    console.line("policy: " + line.get<std::string>());
+  console.result["policy"] = std::move(policy);
   console.result["parameters"] = std::move(rows);
   for (const std::string &line : guardLines(plan, console.result["measured"]))
     console.line(line);
+  return console.finish();
+}
+
+/// The groups of parameters, what is in them, and when they are updated.
+int sayUpdates(const Plan &plan, const std::string &wanted, Console &console) {
+  for (auto *list : {plan.raw().report(), plan.raw().decisions()})
+    for (uint32_t i = 0; i < sizeOf(list); ++i) {
+      std::string subject(viewOf(list->Get(i)->key()));
+      std::string why(viewOf(list->Get(i)->value()));
+      constexpr std::string_view topic = "updates: ";
+      if (subject == "update groups")
+        say(console, subject, why);
+      else if (why.starts_with(topic) && subject.find(wanted) != std::string::npos)
+        say(console, subject, why.substr(topic.size()));
+    }
+  if (console.result["decisions"].empty())
+    say(console, "", "all parameters are updated together, at every update");
   return console.finish();
 }
 
@@ -67,6 +88,8 @@ int runExplain(const ExplainArguments &arguments, Console &console) {
   console.result["decisions"] = Json::array();
   if (arguments.precision)
     return sayPrecision(plan, arguments.tensor, console);
+  if (arguments.updates)
+    return sayUpdates(plan, arguments.tensor, console);
   if (arguments.tensor.empty())
     sayCertificates(plan, variant, console);
   sayReport(plan, arguments.tensor, console);
@@ -92,6 +115,8 @@ Command addExplain(CLI::App &parent, Console &console) {
                   "name of a tensor or node of the model, or a part of one");
   app->add_flag("--precision", arguments->precision,
                 "for each parameter: what it computes in, how it is stored, and why");
+  app->add_flag("--updates", arguments->updates,
+                "groups of parameters, what they hold, and when they are updated");
   addVariantOptions(app, arguments->choice);
   app->footer("Example: sluice explain model.plan fc1.weight");
   return {app, [arguments, &console] { return runExplain(*arguments, console); }};
