@@ -38,6 +38,7 @@ PlannedStep measure(ModuleOp planned) {
   point.stepUs = step.report.stepUs;
   point.hostBytes = step.report.hostStateBytes + step.report.hostStepBytes;
   DeviceRates rates = deviceRates(planned);
+  point.programs = programTimes(planned);
   for (auto program : planned.getOps<plan::ProgramOp>()) {
     int64_t bytes = program.getStepBytes();
     if (!isTraining(program.getEntry())) {
@@ -298,6 +299,10 @@ private:
     step.point.arenaBytes =
         once.report.stateBytes + std::max(step.trainBytes, once.otherBytes);
     step.point.stepUs = once.point.stepUs + double(runs) * (step.trainUs - once.trainUs);
+    const std::vector<ProgramTimes> &programs = once.point.programs;
+    if (!programs.empty())
+      step.point.programs.insert(step.point.programs.end(), programs.begin() + 1,
+                                 programs.end());
     add(step.point);
     return Status::success();
   }

@@ -3,6 +3,7 @@
 // ordered and placed, without code and without the values of any weight.
 
 #include "codegen/Compile.h"
+#include "codegen/StepTimes.h"
 
 #include <map>
 #include <string>
@@ -19,6 +20,7 @@ struct MemoryPoint {
   /// Parts of the training entry's time: by matrix, vector, memory, overhead; `link`:
   /// what it waits for copies.
   std::map<std::string, double> boundBy = {};
+  std::vector<ProgramTimes> programs = {}; ///< of an update
 };
 
 /// Of one shape.

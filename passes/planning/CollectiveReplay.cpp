@@ -94,7 +94,8 @@ EnoughLink enoughLink(const std::vector<CollectiveTimeline> &programs, int64_t r
     rate = fastest;
     found.link.bytesPerSecond = std::numeric_limits<double>::infinity();
   }
-  if (!suffices(rate, 0)) { // the other link alone is too slow
+  found.isNone = !suffices(rate, 0);
+  if (found.isNone) {
     found.link.latencyUs = 0;
     return found;
   }

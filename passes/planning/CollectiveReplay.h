@@ -43,6 +43,7 @@ struct EnoughLink {
   Link link;
   bool isThere = false;      ///< the links as they are are enough
   bool needsLatency = false; ///< no rate is enough at the present latency
+  bool isNone = false;       ///< however fast it is: the other links are too slow
 };
 
 /// The least rate that is enough at the latency of the links, on the link that the ranks

@@ -61,7 +61,7 @@ class Transcripts(SluiceTest):
         self.check("memory-planning.md", 9)
 
     def test_fit(self):
-        self.check("fit.md", 4, tolerance=0.25)
+        self.check("fit.md", 5, tolerance=0.25)
 
 
 if __name__ == "__main__":

@@ -84,6 +84,60 @@ class Answers(FitTest):
             self.assertIn(f"{point['budget_bytes']} bytes", text)
 
 
+class Ranks(FitTest):
+    SLOW = "name: slow\nranks: {rate: 1e6, latency_us: 0.1}\n"
+    CNN = ROOT / "tests" / "models" / "small-cnn.onnx"
+
+    def test_a_table_of_ranks_budgets_and_devices(self):
+        slow = self.dir / "slow.yaml"
+        slow.write_text(self.SLOW)
+        spec = LOSS + "optimizer: {kind: adamw}\n"
+        picture = self.dir / "ranks.svg"
+        out, _ = self.fit(self.CNN, "--ranks", "1,2,4", "--memory", "1GiB,100KiB", "--device", f"a100-80,{slow}", "--points", 0, "--svg", picture, spec=spec)
+        rows = {(row["device"], row["ranks"], row["budget_bytes"]): row for row in out["table"]}
+        self.assertEqual(len(rows), 12)
+        large, small = 1 << 30, 100 << 10
+        for (device, ranks, budget), row in rows.items():
+            self.assertEqual(row["fits"], budget == large)
+            self.assertAlmostEqual(sum(row["bound_shares"].values()), 1, places=6)
+            self.assertEqual(row["enough_link"] is None, ranks == 1)
+            self.assertEqual("link" in row["bound_shares"], row["wait_share"] > 0)
+            self.assertGreater(row["bound_shares"]["optimizer"], 0)
+        # What a row says is what fit says of it alone, and compile.
+        alone, _ = self.fit(self.CNN, "--ranks", 2, "--memory", "1GiB", "--device", slow, "--points", 0, "--no-search", spec=spec)
+        row = rows["slow", 2, large]
+        self.assertAlmostEqual(row["step_us"], alone["step_us"], delta=1e-6 * row["step_us"])
+        self.assertEqual(row["arena_bytes"], alone["arena_bytes"])
+        self.assertEqual(row["enough_link"], alone["enough_link"])
+        _, report = self.compile(self.CNN, spec, "two", "--ranks", 2, "--device", slow)
+        self.assertAlmostEqual(row["step_us"], report["step_us"], delta=1e-6 * row["step_us"])
+        # Ranks see as many samples each; a slow link eats what they bring.
+        self.assertEqual(row["bound_by"], "link")
+        self.assertLess(rows["slow", 4, large]["samples_per_second"], rows["slow", 1, large]["samples_per_second"])
+        self.assertGreater(rows["a100-80", 4, large]["samples_per_second"], rows["a100-80", 1, large]["samples_per_second"])
+        # The link that is said to be enough is.
+        enough = row["enough_link"]
+        self.assertFalse(enough["is_there"] or enough["needs_latency"])
+        slow.write_text(self.SLOW.replace("1e6", f"{enough['bytes_per_second']:.0f}"))
+        again, _ = self.fit(self.CNN, "--ranks", 2, "--device", slow, "--points", 0, "--no-search", spec=spec)
+        self.assertLess(again["bound_shares"].get("link", 0), 0.06)
+        text = picture.read_text()
+        self.assertEqual((text.count("<circle"), text.count("<polyline")), (12, 4))
+
+    def test_nodes_are_joined_by_their_own_link(self):
+        spec = LOSS + "optimizer: {kind: adamw}\n"
+        out, _ = self.fit(self.CNN, "--ranks", "8,16", "--device", "a100-80", "--points", 0, spec=spec)
+        inside, across = out["table"]
+        self.assertEqual([row["enough_link"]["between_nodes"] for row in out["table"]], [False, True])
+        self.assertGreater(across["step_us"], inside["step_us"])
+
+    def test_wrong_lists_are_refused(self):
+        for options, message in ((("--ranks", "1,two"), "--ranks two: expected 1 to 4096"), (("--ranks", "1,,2"), "--ranks"),
+                                 (("--memory", "1GiB,lots"), "--memory 'lots'"), (("--ranks", "0,1"), "--ranks 0: expected 1 to 4096")):
+            self.assertIn(message, self.fit(self.CNN, *options, code=2)[1])
+        self.assertIn("unknown device 'a99'", self.fit(self.CNN, "--device", "cpu,a99", code=1)[1])
+
+
 class Offload(FitTest):
     SPEC = LOSS + "memory: {offload: auto}\n"
 

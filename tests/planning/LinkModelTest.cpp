@@ -185,11 +185,19 @@ TEST(EnoughLink, BetweenNodesWhereThereAreSeveral) {
   EXPECT_TRUE(enoughLink(step, 8, links, 0.05).isThere);
 }
 
+TEST(EnoughLink, NoneWhereTheLinksWithinANodeAreTooSlow) {
+  LinkTopology links{{1e8, 1}, 4, {1e8, 5}, 0};
+  EnoughLink found = enoughLink({backward(10)}, 8, links, 0.05);
+  EXPECT_TRUE(found.between);
+  EXPECT_TRUE(found.isNone);
+}
+
 TEST(EnoughLink, NoRateHelpsAgainstLatency) {
   LinkTopology links{{1e9, 5000}, 0, {}, 0};
   std::vector<CollectiveTimeline> step = {backward(10)};
   EnoughLink found = enoughLink(step, 2, links, 0.05);
   EXPECT_TRUE(found.needsLatency);
+  EXPECT_FALSE(found.isNone);
   EXPECT_LT(found.link.latencyUs, 5000);
   links.within = found.link;
   if (std::isinf(found.link.bytesPerSecond))

@@ -1,24 +1,15 @@
 // sluice fit: will it fit, how large can it be, and what does less memory cost.
 
-#include "frontend/DeviceReader.h"
-#include "frontend/SpecReader.h"
 #include "tools/sluice/FitModel.h"
 #include "tools/sluice/FitPicture.h"
 #include "tools/sluice/FitReport.h"
+#include "tools/sluice/FitTable.h"
 
 #include <algorithm>
 #include <chrono>
 
 namespace sluice::cli {
 namespace {
-
-struct FitArguments {
-  std::string model, spec, memory, svg, sequence, device = "cpu";
-  std::vector<std::string> sets, shapes;
-  int threads = 0, ranks = 0;
-  int64_t points = 12;
-  bool noSearch = false;
-};
 
 class FitRun {
 public:
@@ -27,11 +18,17 @@ public:
 
   int run() {
     auto start = std::chrono::steady_clock::now();
-    std::optional<TrainingSpec> spec = readArguments();
-    if (!spec)
+    FitQuestion question;
+    FitChoice choice{arguments.device, arguments.ranks, arguments.zero};
+    if (int code = readQuestion(arguments, choice, console, question); code != 0)
       return code;
-    FitModel model(arguments.model, *spec, answer.device, arguments.points);
-    if (Status status = plan(model, *spec); !status.ok())
+    const TrainingSpec &spec = question.spec;
+    answer.device = question.device;
+    answer.budget = question.budgets.front();
+    answer.ranks = spec.ranks;
+    answer.ladder = spec.ladder;
+    FitModel model(arguments.model, spec, answer.device, arguments.points);
+    if (Status status = plan(model, spec); !status.ok())
       return console.fail(status);
     if (answer.budget && !arguments.noSearch)
       search(model);
@@ -52,64 +49,6 @@ public:
   }
 
 private:
-  std::optional<TrainingSpec> readArguments() {
-    SpecResult read = readSpec(arguments.spec, arguments.sets);
-    DeviceResult profile = readDevice(arguments.device);
-    std::vector<std::string> errors = read.errors;
-    errors.insert(errors.end(), profile.errors.begin(), profile.errors.end());
-    if (!errors.empty()) {
-      code = console.refuse(errors);
-      return std::nullopt;
-    }
-    answer.device = *profile.profile;
-    TrainingSpec spec = *read.spec;
-    std::optional<std::string> problem =
-        parseShapes(arguments.shapes, spec.shapes, spec.dimensions);
-    for (ShapeBucket &bucket : spec.buckets)
-      parseShapes(arguments.shapes, bucket.shapes, bucket.dimensions);
-    if (std::optional<std::string> wrong = readBudget(spec))
-      problem = wrong;
-    if (arguments.ranks > 0)
-      spec.ranks = arguments.ranks;
-    if (arguments.ranks < 0 || spec.ranks > 4096)
-      problem = "--ranks " + std::to_string(arguments.ranks) + ": expected 1 to 4096";
-    if (spec.ranks > 1 && spec.asRanks > 1)
-      problem = "several ranks: leave 'accumulate.as_ranks' out, which is what one rank "
-                "does in place of many";
-    if (spec.ranks > 1 &&
-        (spec.buckets.size() > 1 || !spec.ladder.empty() || spec.offload != "none"))
-      problem = "several ranks: several shapes, 'memory.ladder' and 'memory.offload' are "
-                "not yet supported";
-    answer.ranks = spec.ranks;
-    if (problem) {
-      code = console.fail(Status::usage(*problem));
-      return std::nullopt;
-    }
-    if (arguments.threads > 0)
-      spec.threads = arguments.threads;
-    else if (spec.threads == 0 && answer.device.target != "cpu")
-      spec.threads = 1; // the answer does not depend on the machine that gives it
-    answer.ladder = spec.ladder;
-    return spec;
-  }
-
-  /// That of the command line, of the spec, or what the device has.
-  std::optional<std::string> readBudget(TrainingSpec &spec) {
-    const DeviceProfile &device = answer.device;
-    if (!arguments.memory.empty()) {
-      answer.budget = parseSize(arguments.memory);
-      if (!answer.budget)
-        return "--memory '" + arguments.memory +
-               "': expected bytes or a size such as 8GiB";
-    } else if (spec.budgetBytes) {
-      answer.budget = spec.budgetBytes;
-    } else if (device.memoryBytes > 0) {
-      answer.budget = std::max<int64_t>(0, device.memoryBytes - device.contextBytes());
-    }
-    spec.budgetBytes.reset();
-    return std::nullopt;
-  }
-
   /// Curves of the shapes; and the plan of all of them and the rungs of the ladder.
   Status plan(FitModel &model, const TrainingSpec &spec) {
     if (Status status = model.findCurves(answer.curves); !status.ok())
@@ -172,15 +111,10 @@ private:
     if (device.target != "cpu")
       add("planned with the kernels of 'cpu': workspaces of " + device.name +
           "'s kernels may differ, and its times are not measured yet");
-    if (answer.ranks > 1) {
-      char text[200];
-      std::snprintf(text, sizeof text,
-                    "%lld ranks: bytes are those of one; predicted steps send sums over "
-                    "a link of %.3g GB/s and %g us ('ranks' of the device)",
-                    static_cast<long long>(answer.ranks),
-                    device.rates.rankBytesPerSecond / 1e9, device.rates.rankLatencyUs);
-      add(text);
-    }
+    if (answer.ranks > 1)
+      add(std::to_string(answer.ranks) +
+          " ranks: bytes are those of one; predicted steps send sums over " +
+          linksText(answer.ranks, device));
     if (answer.hasLadder())
       add(answer.budget
               ? "the rungs of 'memory.ladder' are shares of the budget, and the largest "
@@ -198,7 +132,6 @@ private:
   const FitArguments &arguments;
   Console &console;
   FitAnswer answer;
-  int code = 0;
 };
 
 } // namespace
@@ -214,7 +147,8 @@ Command addFit(CLI::App &parent, Console &console) {
   app->add_option("--shape", arguments->shapes, "INPUT=4x18x1024, or DIMENSION=32");
   app->add_option("--memory", arguments->memory,
                   "budget of the arena, such as 8GiB; default: 'memory.budget' of the "
-                  "spec, else the device's memory less what else lies there");
+                  "spec, else the device's memory less what else lies there; a list "
+                  "with commas, here and below: a table of all combinations");
   app->add_option("--device", arguments->device,
                   "cpu, a100-40, a100-80, v100-32, rtx3090, h100, h200, b200, or a file");
   app->add_option("--sequence", arguments->sequence,
@@ -223,14 +157,19 @@ Command addFit(CLI::App &parent, Console &console) {
   app->add_option("--threads", arguments->threads, "workers");
   app->add_option("--ranks", arguments->ranks,
                   "ranks that share an update (parallel.data): bytes are those of one, "
-                  "times those of a step with its sums over the profile's 'ranks' link");
+                  "times those of a step with its sums over the profile's links");
+  app->add_option("--zero", arguments->zero,
+                  "what ranks share out among them (parallel.zero)");
   app->add_option("--points", arguments->points,
                   "plans between the smallest and the fastest");
   app->add_flag("--no-search", arguments->noSearch,
                 "no largest batch and longest sequence");
   app->add_option("--svg", arguments->svg, "picture of budget against predicted time");
   app->footer("Example: sluice fit model.onnx --spec train.yaml --device a100-80");
-  return {app, [arguments, &console] { return FitRun(*arguments, console).run(); }};
+  return {app, [arguments, &console] {
+            return wantsTable(*arguments) ? runFitTable(*arguments, console)
+                                          : FitRun(*arguments, console).run();
+          }};
 }
 
 } // namespace sluice::cli

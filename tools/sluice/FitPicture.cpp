@@ -10,13 +10,6 @@ namespace {
 
 constexpr double kLeft = 90, kTop = 50, kWidth = 640, kHeight = 360;
 
-std::string escaped(const std::string &text) {
-  std::string out;
-  for (char c : text)
-    out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
-  return out;
-}
-
 /// From values to pixels along one axis, with some room at both ends.
 struct Axis {
   double least, most, from, to;
@@ -45,6 +38,13 @@ void grid(std::ostringstream &svg, const Axis &x, const Axis &y) {
 
 } // namespace
 
+std::string xmlText(const std::string &text) {
+  std::string out;
+  for (char c : text)
+    out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
+  return out;
+}
+
 std::string fitSvg(const MemoryCurve &curve, int64_t budgetBytes,
                    const std::string &model, const std::string &device) {
   const std::vector<MemoryPoint> &points = curve.points;
@@ -60,8 +60,8 @@ std::string fitSvg(const MemoryCurve &curve, int64_t budgetBytes,
       << "' height='" << kTop + kHeight + 60
       << "' font-family='sans-serif' font-size='11'>\n<rect width='100%' height='100%' "
          "fill='white'/>\n<text x='"
-      << kLeft << "' y='24' font-size='14'>" << escaped(model) << " on "
-      << escaped(device) << ": what less memory costs</text>\n";
+      << kLeft << "' y='24' font-size='14'>" << xmlText(model) << " on "
+      << xmlText(device) << ": what less memory costs</text>\n";
   grid(svg, x, y);
   // A budget between two plans takes the smaller one: steps, not a slope.
   svg << "<path fill='none' stroke='#4c78a8' stroke-width='2' d='";

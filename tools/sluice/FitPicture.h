@@ -11,4 +11,7 @@ namespace sluice::cli {
 std::string fitSvg(const MemoryCurve &curve, int64_t budgetBytes,
                    const std::string &model, const std::string &device);
 
+/// With the signs that XML has names for.
+std::string xmlText(const std::string &text);
+
 } // namespace sluice::cli

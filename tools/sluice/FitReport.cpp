@@ -1,5 +1,8 @@
 #include "tools/sluice/FitReport.h"
 
+#include "passes/LaunchCosts.h"
+#include "tools/sluice/FitTable.h"
+
 #include <algorithm>
 
 namespace sluice::cli {
@@ -210,6 +213,11 @@ std::string FitAnswer::boundOf(const MemoryPoint &point) const {
   return most == point.boundBy.end() ? "nothing" : most->first;
 }
 
+EnoughLink FitAnswer::enoughLink() const {
+  const MemoryPoint &point = chosen(curves[largest()]);
+  return sluice::enoughLink(point.programs, ranks, linksOf(device.rates));
+}
+
 std::vector<DeviceItem> FitAnswer::hostItems() const {
   int64_t batch = 0, moved = 0;
   for (const MemoryCurve &curve : curves) {
@@ -269,6 +277,9 @@ void fillFitJson(const FitAnswer &answer, Json &out) {
   out["launches"] = curve.launches;
   out["shapes"] = shapesJson(answer);
   out["variants"] = variantsJson(answer);
+  out["enough_link"] = Json();
+  if (answer.ranks > 1)
+    out["enough_link"] = linkJson(answer.enoughLink());
   out["notes"] = answer.notes;
   out["seconds"] = answer.seconds;
 }
@@ -292,6 +303,8 @@ void printFit(const FitAnswer &answer, const Console &console) {
   console.line("where nothing runs again, the peak is in " + curve.peak);
   for (const std::string &note : answer.notes)
     console.line("note: " + note);
+  if (answer.ranks > 1)
+    console.line(enoughText(answer.enoughLink()));
 }
 
 } // namespace sluice::cli

@@ -37,6 +37,8 @@ struct FitAnswer {
   /// The fastest plan of a shape within the budget; else its smallest.
   const MemoryPoint &chosen(const MemoryCurve &curve) const;
   std::string boundOf(const MemoryPoint &point) const;
+  /// With several ranks.
+  EnoughLink enoughLink() const;
   /// The batch is read ahead into two buffers; weights are mapped from their file.
   std::vector<DeviceItem> hostItems() const;
 };
