@@ -69,6 +69,8 @@ public:
   }
 
   /// For the report.
+    else if (!program->getParentOfType<ModuleOp>()->hasAttr(bucketBytesAttr))
+      problem.bucketBytes = fastestBucket(problem);
   std::string text;
 
   /// Names of the collectives of each message.

@@ -73,8 +73,7 @@ private:
 std::string Session::findNonFinite(const Batch &batch) {
   auto loaded =
       find(planPtr->accumulate() > 1 ? microProgram : stepProgram, batch.bucket);
-  // What meets other ranks cannot be run for one alone.
-  if (!loaded || pending > 0 || (*loaded)->executor->hasCollectives())
+  if (!loaded || pending > 0)
     return "";
   KeptState kept;
   std::vector<std::span<uint8_t>> sums; // empty outside a window
@@ -104,6 +103,7 @@ std::string Session::findNonFinite(const Batch &batch) {
     if (!isBefore)
       watch.launched(launch);
   };
+  // No other rank is met: gradients stay those of this rank's micro-batch.
   if (!(*loaded)->executor->run(*team, {copyQueue.get(), nullptr, nullptr, &hook}).ok())
     return "";
   for (std::span<uint8_t> bytes : sums)

@@ -203,6 +203,7 @@ Status TrainLoop::runShare(StepResult &result, double &computeUs) {
     position += count;
     if (isTailSkipped() && count < full) {
       isEpochEnd = index > 0; // of an empty window: it begins with the next epoch
+  const int64_t windowFirst = position; // of all ranks: any of them may have the value
       continue;
     }
     if (index >= first && index < first + share) {
@@ -212,7 +213,7 @@ Status TrainLoop::runShare(StepResult &result, double &computeUs) {
         status = session.step(batch, result);
       computeUs += static_cast<double>(nowNs() - beginNs) / 1e3;
       if (!status.ok())
-        return status;
+        return explained(std::move(status), windowFirst, result);
     }
     ++index;
   }
@@ -221,7 +222,7 @@ Status TrainLoop::runShare(StepResult &result, double &computeUs) {
   uint64_t beginNs = nowNs();
   Status status = session.flush(result);
   computeUs += static_cast<double>(nowNs() - beginNs) / 1e3;
-  return status;
+  return status.ok() ? status : explained(std::move(status), windowFirst, result);
 }
 
 /// One byte from rank 0: it goes on working, or is done and training goes on or ends.

@@ -217,6 +217,24 @@ double CollectiveProblem::messageUs(int64_t bytes) const {
                       : fastestWay(ways, bytes).us(bytes);
 }
 
+int64_t fastestBucket(CollectiveProblem problem) {
+  int64_t total = 0;
+  for (const CollectiveProblem::Node &node : problem.nodes)
+    total += std::max<int64_t>(node.bytes, 0);
+  constexpr int halves = 6;
+  int64_t best = problem.bucketBytes;
+  double least = scheduleCollectives(problem).timeUs;
+  for (int i = 1; i <= halves; ++i) {
+    problem.bucketBytes = std::max<int64_t>(1, total >> i);
+    if (problem.bucketBytes >= best)
+      continue;
+    double us = scheduleCollectives(problem).timeUs;
+    if (us < least)
+      least = us, best = problem.bucketBytes;
+  }
+  return best;
+}
+
 CollectiveSchedule scheduleCollectives(const CollectiveProblem &problem) {
   return Scheduler(problem).run();
 }

@@ -50,6 +50,11 @@ struct CollectiveSchedule {
 /// The bytes from which a message's latency is at most a twentieth of its time.
 int64_t bucketBytesOf(double latencyUs, double bytesPerUs);
 
+/// The `bucketBytes` with which the schedule is shortest, of those in which latency is at
+/// most a twentieth, then of halves of the whole down to 1/64: what travels early may be
+/// worth more latency. Of equals the largest.
+int64_t fastestBucket(CollectiveProblem problem);
+
 CollectiveSchedule scheduleCollectives(const CollectiveProblem &problem);
 
 } // namespace sluice

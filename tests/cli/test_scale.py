@@ -93,6 +93,15 @@ class Scale(SluiceTest):
                 self.assertIn("update 3: the gradient of 'b1' is not finite at the least loss scale, 1", errors)
                 self.assertRegex(errors, r"it began in '[^']*loss' \(.*\): \d+ of \d+ values of '.*' are not finite")
 
+    def test_ranks_name_tensor_and_operation_too(self):
+        # Of the second and third update rank 1's, then rank 0's micro-batch.
+        for accumulate, lost in [(1, [3, 4]), (2, [7, 8])]:
+            with self.subTest(accumulate):
+                plan, _ = self.compile(MLP, SPEC % (accumulate, 2) + "parallel: {data: 2}\n", f"ranks{accumulate}")
+                _, errors = self.train(plan, self.data(16, lost), 4, "--comm", "local", code=5)
+                self.assertIn("update 3: the gradient of 'b1' is not finite at the least loss scale, 1", errors)
+                self.assertRegex(errors, r"it began in '[^']*loss' \(.*\): \d+ of \d+ values of '.*' are not finite")
+
 
 if __name__ == "__main__":
     unittest.main()

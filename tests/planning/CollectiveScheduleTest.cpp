@@ -169,6 +169,28 @@ TEST(CollectiveSchedule, LatencyIsATwentiethOfABucket) {
   EXPECT_EQ(bucketBytesOf(20, 200e3), 76000000);
 }
 
+TEST(CollectiveSchedule, ABucketIsAsSmallAsPays) {
+  // Eight gradients of 1000 bytes, 10 us of backward part each, at 200 bytes a us: one
+  // message of 40 us shows behind it, small ones do not but for their latency.
+  CollectiveProblem problem = backward(8);
+  problem.bytesPerUs = 200;
+  problem.bucketBytes = 1 << 20;
+  double whole = scheduleCollectives(problem).timeUs;
+  for (double latency : {0.5, 2.0, 20.0, 200.0}) {
+    problem.latencyUs = latency;
+    problem.bucketBytes = 1 << 20;
+    problem.bucketBytes = fastestBucket(problem);
+    double chosen = scheduleCollectives(problem).timeUs;
+    for (int64_t bytes : {1 << 20, 4000, 2000, 1000, 500, 125}) {
+      problem.bucketBytes = bytes;
+      EXPECT_LE(chosen, scheduleCollectives(problem).timeUs) << latency << " " << bytes;
+    }
+    if (latency == 0.5) {
+      EXPECT_LT(chosen, whole - 20);
+    }
+  }
+}
+
 TEST(CollectiveSchedule, RandomStepsAreValidAndNeverSlowerThanWaitingAtOnce) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {

@@ -1,0 +1,108 @@
+"""Jobs of ranks side by side on one machine, and what is left when they have ended: nothing."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+import unittest
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from budgets import BudgetTest  # noqa: E402
+from harness import ROOT, SLUICE, newest_checkpoint  # noqa: E402
+
+CNN = ROOT / "tests" / "models" / "small-cnn.onnx"
+SPEC = """loss: {kind: cross_entropy, logits: logits, labels: labels}
+optimizer: {kind: adamw, lr: 1.0e-2}
+seed: %d
+threads: 1
+parallel: {data: 2}
+comm: {timeout_s: 60}
+"""
+
+
+def lost_segments():
+    """Segments of System V whose creator is gone."""
+    table = pathlib.Path("/proc/sysvipc/shm")
+    rows = [line.split() for line in table.read_text().splitlines()[1:]] if table.exists() else []
+    return sorted(row[1] for row in rows if not os.path.exists(f"/proc/{row[4]}"))
+
+
+def processes_with(word):
+    """Processes whose environment has the word, but this one."""
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and int(entry) != os.getpid() and word.encode() in pathlib.Path(f"/proc/{entry}/environ").read_bytes():
+                found.append(int(entry))
+        except OSError:
+            pass
+    return found
+
+
+class Jobs(BudgetTest):
+    def setUp(self):
+        super().setUp()
+        self.temporary = self.dir / "temporary"
+        self.temporary.mkdir()
+        self.mark = f"SLUICE_TEST_JOB={self.dir}"
+        random = np.random.default_rng(5)
+        self.options = self.data(images=random.random((40, 1, 28, 28), np.float32), labels=random.integers(0, 10, 40))
+
+    def start(self, kind, plan, name, epochs=4):
+        command = [SLUICE, "train", plan, *self.options, "--epochs", epochs, "--checkpoint", self.dir / name, "--comm", kind]
+        if kind == "mpi":
+            root = ["--allow-run-as-root"] if os.getuid() == 0 else []
+            command = ["mpirun", *root, "--oversubscribe", "--bind-to", "none", "-n", 2, *command]
+        # Open MPI's own files, shared memory included, where they can be told from those of other jobs.
+        environment = dict(os.environ, TMPDIR=str(self.temporary), OMPI_MCA_btl_vader_backing_directory=str(self.temporary))
+        environment.update([self.mark.split("=", 1)])
+        return subprocess.Popen(list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def ended(self, job, code=0):
+        output, _ = job.communicate(timeout=300)
+        if "MPI is not available" in output:
+            self.skipTest("built without MPI")
+        self.assertEqual(job.returncode, code, output)
+        return output
+
+    def check(self, kind):
+        before = lost_segments()
+        plans = [self.compile(CNN, SPEC % seed, f"seed{seed}")[0] for seed in (1, 2)]
+        expected = []
+        for i, plan in enumerate(plans):
+            self.ended(self.start(kind, plan, f"alone{i}"))
+            expected.append(newest_checkpoint(self.dir / f"alone{i}").read_bytes())
+        self.assertNotEqual(*expected)
+        for i, job in enumerate([self.start(kind, plan, f"beside{i}") for i, plan in enumerate(plans)]):
+            self.ended(job)
+        for i in range(2):
+            self.assertEqual(newest_checkpoint(self.dir / f"beside{i}").read_bytes(), expected[i])
+        # An end in order and one by bad input alike.
+        self.options = self.data(images=np.full((40, 1, 28, 28), np.nan, np.float32), labels=np.zeros(40, np.int64))
+        self.assertIn("images", self.ended(self.start(kind, plans[0], "bad"), code=self.BAD[kind]))
+        for _ in range(600):  # what ends may still be ending
+            if not processes_with(self.mark):
+                break
+            time.sleep(0.1)
+        self.assertEqual(processes_with(self.mark), [])
+        self.assertEqual(lost_segments(), before)
+        self.assertEqual([name for name in os.listdir("/dev/shm") if "sluice" in name] if os.path.isdir("/dev/shm") else [], [])
+        self.assertEqual([path for path in self.temporary.rglob("*") if not path.is_dir()], [])
+        self.assertEqual(sorted(path.name for path in (self.dir / "bad").glob("*")) if (self.dir / "bad").exists() else [], [])
+
+    # Bad data are an error of the input; which rank's code the launcher passes on is open, both have the same data.
+    BAD = {"local": 5, "mpi": 5}
+
+    def test_threads(self):
+        self.check("local")
+
+    @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
+    def test_processes(self):
+        self.check("mpi")
+
+
+if __name__ == "__main__":
+    unittest.main()
