@@ -2,12 +2,14 @@
 
 #include "codegen/CompileReport.h"
 #include "codegen/Ladder.h"
+#include "codegen/PolicySearch.h"
 #include "codegen/RegionEmitter.h"
 #include "codegen/RunStage.h"
 #include "codegen/VariantPlans.h"
 #include "codegen/WritePlan.h"
 #include "passes/LaunchCosts.h"
 #include "passes/Pipeline.h"
+#include "passes/StateSymbols.h"
 
 #include "ir/plan/Plan.h"
 
@@ -142,19 +144,9 @@ std::vector<PlannedVariant> variantsOf(ArrayRef<CompileBucket> buckets,
   return variants;
 }
 
-} // namespace
-
-std::optional<CompileStage> compileStageNamed(StringRef name) {
-  constexpr StringLiteral names[] = {"model",  "train", "regions",
-                                     "decide", "plan",  "code"};
-  for (auto [i, known] : llvm::enumerate(names))
-    if (name == known)
-      return static_cast<CompileStage>(i);
-  return std::nullopt;
-}
-
-Status compileBuckets(ArrayRef<CompileBucket> buckets, const CompileOptions &options,
-                      CompileReport &report) {
+/// With what the policy of precision needs read, and decided as far as it is not a pass.
+Status compilePrepared(ArrayRef<CompileBucket> buckets, const CompileOptions &options,
+                       CompileReport &report) {
   auto start = std::chrono::steady_clock::now();
   Status status = checkRanks(buckets.size(), options.spec);
   if (status.ok())
@@ -193,6 +185,33 @@ Status compileBuckets(ArrayRef<CompileBucket> buckets, const CompileOptions &opt
   std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   report.compileSeconds = taken.count();
   return status;
+}
+
+} // namespace
+
+std::optional<CompileStage> compileStageNamed(StringRef name) {
+  constexpr StringLiteral names[] = {"model",  "train", "regions",
+                                     "decide", "plan",  "code"};
+  for (auto [i, known] : llvm::enumerate(names))
+    if (name == known)
+      return static_cast<CompileStage>(i);
+  return std::nullopt;
+}
+
+Status compileBuckets(ArrayRef<CompileBucket> buckets, const CompileOptions &given,
+                      CompileReport &report) {
+  CompileOptions options = given;
+  if (Status status = preparePolicy(options.spec); !status.ok())
+    return status;
+  std::string note;
+  if (options.stopAfter > CompileStage::Model)
+    if (Status status = searchPolicy(buckets, options, compilePrepared, note);
+        !status.ok())
+      return status;
+  if (!note.empty())
+    for (const CompileBucket &bucket : buckets)
+      sluice::report(bucket.module, note);
+  return compilePrepared(buckets, options, report);
 }
 
 Status compileModule(ModuleOp module, const CompileOptions &options,

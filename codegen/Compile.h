@@ -51,6 +51,8 @@ struct CompileReport {
   /// comm, continual; and `unused`, what the placement leaves between them. `host` is
   /// what lies in the host's memory, and no part of the arena.
   std::map<std::string, int64_t> arena;
+  /// Bytes of the state on the device by role: parameter, master, moment, buffer, ...
+  std::map<std::string, int64_t> state;
   std::string peak; // when it is and what is live then
   int64_t unconstrainedArenaBytes = 0;
   std::optional<int64_t> budgetBytes;

@@ -46,6 +46,7 @@ void reportMemory(ModuleOp module, int64_t otherBytes, CompileReport &report) {
     }
     report.stateBytes += bytes;
     report.arena[stateCategory(state.getRole()).str()] += bytes;
+    report.state[state.getRole().str()] += bytes;
   }
   report.stateBytes += otherBytes;
   report.arena["parameters"] += otherBytes;

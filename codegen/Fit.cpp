@@ -3,6 +3,7 @@
 #include "codegen/CompileReport.h"
 #include "codegen/OffloadFrontier.h"
 #include "codegen/PeakReport.h"
+#include "codegen/PolicySearch.h"
 #include "codegen/RunStage.h"
 #include "codegen/Variants.h"
 #include "passes/LaunchCosts.h"
@@ -82,6 +83,8 @@ public:
 
   /// The plan that keeps everything, for the state of all shapes.
   Status start(PlannedVariant &variant) {
+    if (Status status = preparePolicy(spec); !status.ok())
+      return status;
     setDevice(module, options.compile.device);
     bool fuse = options.compile.fuse;
     Status status = runStage(module, [&](OpPassManager &passes) {
@@ -129,6 +132,7 @@ private:
     once = measure(*plain);
     curve.stateBytes = once.report.stateBytes;
     curve.arena = once.report.arena;
+    curve.state = once.report.state;
     curve.peak = peakOf(*plain).text();
     curve.inputBytes = once.inputBytes;
     curve.launches = once.launches;

@@ -29,6 +29,7 @@ struct MemoryCurve {
   int64_t stateBytes = 0;               ///< of the plan that keeps everything
   int64_t inputBytes = 0;               ///< of one batch
   std::map<std::string, int64_t> arena; ///< of the plan that runs nothing again
+  std::map<std::string, int64_t> state; ///< by role: parameter, master, moment, ...
   /// Plans none of which another beats in both; bytes rise, times fall.
   std::vector<MemoryPoint> points;
   std::string peak;                     ///< of that plan: when, and what is live then

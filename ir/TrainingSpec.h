@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -141,12 +142,40 @@ struct LossScaleSpec {
   bool isOn() const { return kind != "none"; }
 };
 
+/// What `sluice probe` has measured of a parameter.
+struct ProbedParameter {
+  double importance = 0, importanceError = 0; // mean of the Hessian's diagonal
+  int64_t blocks = 0;
+  struct Increase {
+    double sum = 0, error = 0; // of the loss; an infinite sum: the format overflows
+  };
+  std::map<std::string, Increase> increases; // by stored format
+};
+struct ProbedModel {
+  std::string path, kind, modelHash, samples;
+  std::map<std::string, ProbedParameter> parameters; // by the model's name
+};
+
+/// Which parameters are stored in fewer bits, within a number of bytes.
+struct PolicySpec {
+  std::string kind = "none"; // importance, random, size
+  std::string from;          // a file of `sluice probe`; importance needs one
+  /// Of parameters and their masters: bytes, or a share of what they take without it.
+  std::optional<int64_t> budgetBytes;
+  std::optional<double> budgetShare;
+  std::vector<std::string> formats; // to choose from; empty: those of the file, or all
+  double speed = 0.92; // share that recompute may leave, under a memory budget
+  std::shared_ptr<const ProbedModel> probed; // the content of `from`, once it is read
+  bool isOn() const { return kind != "none"; }
+};
+
 /// What products compute in, and how weights that they read are kept.
 struct PrecisionSpec {
   std::string compute = "fp32";  // amp_bf16, amp_fp16
   std::string master;            // under amp: split, fp32, none
   std::vector<std::string> keep; // globs of parameters or nodes: products that stay f32
   std::string optimizerState = "fp32"; // bf16, int8, fp8
+  PolicySpec policy;
   bool isNarrow() const { return compute != "fp32"; }
   /// `master`, or what stands for it where it is empty: bf16 and 16 bits more are an f32,
   /// f16 and 16 bits more are none.

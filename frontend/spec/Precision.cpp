@@ -53,6 +53,8 @@ void Reader::readPrecision(const YAML::Node &node) {
   }
   if (node["rules"])
     readRules(node["rules"]);
+  if (node["policy"])
+    readPolicy(node["policy"]);
   if (compute == "amp_fp16")
     spec.lossScale.kind = "dynamic";
   if (node["loss_scale"])

@@ -107,6 +107,8 @@ private:
   void readPrecision(const YAML::Node &node);
   void readMaster(const YAML::Node &node);
   void readRules(const YAML::Node &node);
+  void readPolicy(const YAML::Node &node);
+  void readPolicyBudget(const YAML::Node &node);
   void readLossScale(const YAML::Node &node);
   void powerOfTwo(const YAML::Node &parent, const char *key, double &into, double low,
                   double high);

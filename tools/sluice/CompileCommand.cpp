@@ -115,6 +115,9 @@ void fillJson(const CompileReport &report, Json &out) {
   out["arena"] = Json::object();
   for (auto &[category, bytes] : report.arena)
     out["arena"][category] = bytes;
+  out["state"] = Json::object();
+  for (auto &[role, bytes] : report.state)
+    out["state"][role] = bytes;
   out["state_bytes"] = report.stateBytes;
   out["step_bytes"] = report.stepBytes;
   out["host_state_bytes"] = report.hostStateBytes;

@@ -16,6 +16,11 @@ std::string quoted(std::string_view text) {
   return out + "\"";
 }
 
+std::string fillOf(int bits) {
+  std::string color = bits >= 16 ? "#e0f0d4" : bits >= 8 ? "#fff3b0" : "#f7c5d1";
+  return ",style=filled,fillcolor=\"" + color + "\"";
+}
+
 } // namespace
 
 DotText::DotText() {
@@ -24,7 +29,7 @@ DotText::DotText() {
 }
 
 std::string DotText::finish() {
-  if (marked)
+  if (marked || !storedBits.empty())
     legend();
   out << "}\n";
   return out.str();
@@ -57,6 +62,11 @@ void DotText::node(const std::string &id, std::string_view label, Mark mark,
   out << styleOf(mark) << "];\n";
 }
 
+void DotText::stored(const std::string &id, std::string_view label, int bits) {
+  storedBits.insert(bits);
+  out << id << " [label=" << quoted(label) << fillOf(bits) << "];\n";
+}
+
 void DotText::edge(const std::string &from, const std::string &to, std::string_view label,
                    Mark mark) {
   marked |= mark != Mark::None;
@@ -77,10 +87,15 @@ void DotText::order(const std::string &from, const std::string &to) {
 }
 
 void DotText::legend() {
-  open("legend", "memory decisions");
-  node("legend_0", "its result is dropped\nand computed again", Mark::Recomputed);
-  node("legend_1", "run again\nfor the backward part", Mark::RunAgain);
-  node("legend_2", "offloaded to\nthe host's memory", Mark::Offloaded);
+  open("legend", marked ? "memory decisions" : "stored formats");
+  if (marked) {
+    node("legend_0", "its result is dropped\nand computed again", Mark::Recomputed);
+    node("legend_1", "run again\nfor the backward part", Mark::RunAgain);
+    node("legend_2", "offloaded to\nthe host's memory", Mark::Offloaded);
+  }
+  for (int bits : storedBits)
+    stored("legend_bits" + std::to_string(bits),
+           "stored in\n" + std::to_string(bits) + " bits", bits);
   close();
 }
 

@@ -1,6 +1,8 @@
 #pragma once
-// The DOT language: one digraph, its nodes and edges, and how memory decisions look.
+// The DOT language: one digraph, its nodes and edges, and how memory decisions and stored
+// formats look.
 
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -20,6 +22,8 @@ public:
   enum class Mark { None, Recomputed, RunAgain, Offloaded };
   void node(const std::string &id, std::string_view label, Mark mark = Mark::None,
             const char *shape = "");
+  /// Filled by the bits of what it reads or writes in a stored format: 16, 8 or 4.
+  void stored(const std::string &id, std::string_view label, int bits);
   void edge(const std::string &from, const std::string &to, std::string_view label,
             Mark mark = Mark::None);
   /// That one is drawn below the other.
@@ -33,6 +37,7 @@ private:
 
   std::ostringstream out;
   bool marked = false;
+  std::set<int> storedBits; // that nodes have
 };
 
 } // namespace sluice::cli

@@ -260,6 +260,9 @@ void fillFitJson(const FitAnswer &answer, Json &out) {
   out["arena"] = Json::object();
   for (auto &[category, bytes] : curve.arena)
     out["arena"][category] = bytes;
+  out["state"] = Json::object();
+  for (auto &[role, bytes] : curve.state)
+    out["state"][role] = bytes;
   out["peak"] = curve.peak;
   const DeviceProfile &device = answer.device;
   out["device"] = {

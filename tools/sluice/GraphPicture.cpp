@@ -1,5 +1,6 @@
 #include "tools/sluice/GraphPicture.h"
 
+#include "kernels/StoredFormats.h"
 #include "passes/EntryFunctions.h"
 #include "passes/PlanLaunches.h"
 #include "passes/TensorFacts.h"
@@ -56,6 +57,28 @@ std::string labelOf(mlir::Operation &op) {
   return (name.empty() ? label : label + "\n" + name) + againText(runOf(&op));
 }
 
+/// Bits of the stored format that an operation reads or writes state in; 0: f32, or none.
+int storedBitsOf(mlir::Operation &op) {
+  if (auto format = op.getAttrOfType<mlir::StringAttr>("format"))
+    if (auto known = storedFormat(format.getValue().str()))
+      return traitsOf(*known).bits;
+  auto read = mlir::dyn_cast<graph::ReadOp>(op);
+  mlir::Type type = read ? graph::tensorType(read.getValue()).getElementType() : nullptr;
+  bool isFloat = type && mlir::isa<mlir::FloatType>(type);
+  return isFloat && type.getIntOrFloatBitWidth() < 32 ? type.getIntOrFloatBitWidth() : 0;
+}
+
+/// The same of a region: the fewest of what is in it.
+int fewestBitsOf(mlir::Operation &op) {
+  int fewest = 0;
+  op.walk([&](mlir::Operation *inner) {
+    int bits = storedBitsOf(*inner);
+    if (bits > 0 && (fewest == 0 || bits < fewest))
+      fewest = bits;
+  });
+  return fewest;
+}
+
 /// What the loss is computed from: the names of gradients' nodes are the same.
 llvm::DenseSet<mlir::Operation *> forwardPart(mlir::func::FuncOp function) {
   llvm::DenseSet<mlir::Operation *> forward;
@@ -110,7 +133,11 @@ void functionDot(mlir::func::FuncOp function, unsigned index, const MemoryMarks 
     std::string id = prefix + std::to_string(next++);
     bool counts = forward.contains(&op) || runOf(&op) > 0;
     Mark mark = counts ? markOf(op, marks) : Mark::None;
-    dot.node(id, labelOf(op), mark);
+    int bits = mark == Mark::None ? fewestBitsOf(op) : 0;
+    if (bits > 0)
+      dot.stored(id, labelOf(op), bits);
+    else
+      dot.node(id, labelOf(op), mark);
     for (mlir::Value operand : op.getOperands())
       if (auto from = ids.find(operand); from != ids.end())
         dot.edge(from->second, id, typeText(operand.getType()),

@@ -3,9 +3,10 @@
 #include "runtime/DType.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
+#include <optional>
 
 namespace sluice::cli {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 /// The state that belongs to one parameter.
 struct ParameterState {
   std::string stored, master = "-", moments = "-", why;
+  std::optional<double> importance, increase; // of a policy by importance
   uint64_t bytes = 0;
   int64_t elements = 1;
 };
@@ -21,7 +23,15 @@ std::string typeOf(const fbs::StateTensor &tensor) {
   return std::string(dtypeName(static_cast<DType>(tensor.dtype())));
 }
 
-constexpr std::string_view precisionTopic = "precision: ";
+constexpr std::string_view precisionTopic = "precision: ", policyTopic = "policy: ";
+
+/// The number behind a word of a decision of the policy.
+std::optional<double> numberBehind(std::string_view text, std::string_view word) {
+  size_t at = text.find(word);
+  if (at == std::string_view::npos)
+    return std::nullopt;
+  return std::strtod(std::string(text.substr(at + word.size())).c_str(), nullptr);
+}
 
 void addTensor(const fbs::StateTensor &tensor,
                std::map<std::string, ParameterState> &parameters) {
@@ -36,10 +46,14 @@ void addTensor(const fbs::StateTensor &tensor,
        owner == parameters.end() && end != std::string_view::npos;
        end = rest.substr(0, end).rfind('/'))
     owner = parameters.find(std::string(rest.substr(0, end)));
-  if (owner == parameters.end() || (kind != "master" && kind != "opt"))
+  bool isStorage =
+      kind == "scale" && (rest.ends_with("/blocks") || rest.ends_with("/tensor"));
+  if (owner == parameters.end() || (kind != "master" && kind != "opt" && !isStorage))
     return;
   ParameterState &parameter = owner->second;
   parameter.bytes += tensor.size();
+  if (isStorage)
+    return;
   bool isRange = rest.ends_with("/range");
   bool isScale = kind == "opt" && (isRange || rest.ends_with("/scale"));
   if (kind == "master")
@@ -59,10 +73,12 @@ std::map<std::string, ParameterState> parameterStates(const Plan &plan) {
       continue;
     ParameterState &parameter =
         parameters[std::string(viewOf(tensor.name()).substr(sizeof("param/") - 1))];
-    parameter.stored = typeOf(tensor);
+    bool hasFormat = !viewOf(tensor.format()).empty();
+    parameter.stored = hasFormat ? viewOf(tensor.format()) : typeOf(tensor);
     parameter.bytes = tensor.size();
-    for (uint32_t d = 0; d < sizeOf(tensor.shape()); ++d)
-      parameter.elements *= tensor.shape()->Get(d);
+    const auto *shape = hasFormat ? tensor.value_shape() : tensor.shape();
+    for (uint32_t d = 0; d < sizeOf(shape); ++d)
+      parameter.elements *= shape->Get(d);
   }
   for (uint32_t i = 0; i < sizeOf(state); ++i)
     addTensor(*state->Get(i), parameters);
@@ -70,10 +86,16 @@ std::map<std::string, ParameterState> parameterStates(const Plan &plan) {
   for (uint32_t i = 0; i < sizeOf(decisions); ++i) {
     std::string_view why = viewOf(decisions->Get(i)->value());
     auto owner = parameters.find(std::string(viewOf(decisions->Get(i)->key())));
-    if (owner == parameters.end() || !why.starts_with(precisionTopic))
+    bool isPolicy = why.starts_with(policyTopic);
+    if (owner == parameters.end() || !(isPolicy || why.starts_with(precisionTopic)))
       continue;
-    std::string &text = owner->second.why;
-    text += (text.empty() ? "" : "; ") + std::string(why.substr(precisionTopic.size()));
+    ParameterState &parameter = owner->second;
+    if (isPolicy) {
+      parameter.importance = numberBehind(why, ", importance ");
+      parameter.increase = numberBehind(why, ", expected increase ");
+    }
+    why.remove_prefix(isPolicy ? policyTopic.size() : precisionTopic.size());
+    parameter.why += (parameter.why.empty() ? "" : "; ") + std::string(why);
   }
   return parameters;
 }
@@ -83,7 +105,8 @@ std::map<std::string, ParameterState> parameterStates(const Plan &plan) {
 Json precisionRows(const Plan &plan) {
   Json rows = Json::array();
   for (auto &[name, parameter] : parameterStates(plan)) {
-    bool narrow = parameter.stored != "f32";
+    // What is stored in a format is decoded for its readers.
+    bool narrow = parameter.stored == "bf16" || parameter.stored == "f16";
     std::string why = parameter.why.empty() ? "the plan computes in f32" : parameter.why;
     double elements = static_cast<double>(std::max<int64_t>(parameter.elements, 1));
     rows.push_back(
@@ -94,31 +117,65 @@ Json precisionRows(const Plan &plan) {
          {"moments", parameter.moments},
          {"bytes", parameter.bytes},
          {"bytes_per_element", static_cast<double>(parameter.bytes) / elements},
+         {"importance", parameter.importance ? Json(*parameter.importance) : Json()},
+         {"increase", parameter.increase ? Json(*parameter.increase) : Json()},
          {"why", why}});
   }
   return rows;
 }
 
+Json policyLines(const Plan &plan) {
+  Json lines = Json::array();
+  const auto *report = plan.raw().report();
+  for (uint32_t i = 0; i < sizeOf(report); ++i)
+    if (viewOf(report->Get(i)->key()) == "policy")
+      lines.push_back(std::string(viewOf(report->Get(i)->value())));
+  return lines;
+}
+
+namespace {
+
+std::string formatted(const char *format, double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+/// A line of the table; of a policy by importance with what it went by.
+std::vector<std::string> cellsOf(const Json &row, bool withImportance) {
+  std::vector<std::string> line;
+  for (const char *column : {"name", "computes", "stored", "master", "moments"})
+    line.push_back(row[column].get<std::string>());
+  line.push_back(std::to_string(row["bytes"].get<uint64_t>()));
+  line.push_back(formatted("%.2f", row["bytes_per_element"].get<double>()));
+  for (const char *column : {"importance", "increase"})
+    if (withImportance)
+      line.push_back(
+          row[column].is_null() ? "-" : formatted("%.2e", row[column].get<double>()));
+  line.push_back(row["why"].get<std::string>());
+  return line;
+}
+
+} // namespace
+
 std::vector<std::string> precisionLines(const Json &rows) {
-  constexpr std::array<const char *, 5> columns = {"name", "computes", "stored", "master",
-                                                   "moments"};
-  std::vector<std::array<std::string, 8>> cells = {{"parameter", "computes", "stored",
-                                                    "master", "moments", "bytes",
-                                                    "B/element", "why"}};
+  constexpr size_t firstNumber = 5; // numbers stand on the right
+  bool withImportance = std::any_of(rows.begin(), rows.end(), [](const Json &row) {
+    return !row["importance"].is_null();
+  });
+  std::vector<std::vector<std::string>> cells = {
+      {"parameter", "computes", "stored", "master", "moments", "bytes", "B/element"}};
+  if (withImportance)
+    cells[0].insert(cells[0].end(), {"importance", "loss increase"});
+  cells[0].push_back("why");
   uint64_t total = 0;
+  double increase = 0;
   for (const Json &row : rows) {
-    std::array<std::string, 8> &line = cells.emplace_back();
-    for (size_t i = 0; i < columns.size(); ++i)
-      line[i] = row[columns[i]].get<std::string>();
-    char perElement[32];
-    std::snprintf(perElement, sizeof perElement, "%.2f",
-                  row["bytes_per_element"].get<double>());
-    line[5] = std::to_string(row["bytes"].get<uint64_t>());
-    line[6] = perElement;
-    line[7] = row["why"].get<std::string>();
+    cells.push_back(cellsOf(row, withImportance));
     total += row["bytes"].get<uint64_t>();
+    increase += row["increase"].is_null() ? 0 : row["increase"].get<double>();
   }
-  std::array<size_t, 8> widths{};
+  std::vector<size_t> widths(cells[0].size());
   for (auto &line : cells)
     for (size_t i = 0; i < line.size(); ++i)
       widths[i] = std::max(widths[i], line[i].size());
@@ -127,13 +184,14 @@ std::vector<std::string> precisionLines(const Json &rows) {
     std::string text;
     for (size_t i = 0; i + 1 < line.size(); ++i) {
       std::string pad(widths[i] - line[i].size(), ' ');
-      bool isNumber = i == 5 || i == 6;
-      text += (isNumber ? pad + line[i] : line[i] + pad) + "  ";
+      text += (i >= firstNumber ? pad + line[i] : line[i] + pad) + "  ";
     }
-    lines.push_back(text + line[7]);
+    lines.push_back(text + line.back());
   }
   lines.push_back("total " + std::to_string(total) +
                   " bytes of parameters, masters and moments");
+  if (withImportance)
+    lines.back() += "; expected increase of the loss " + formatted("%.3e", increase);
   return lines;
 }
 
