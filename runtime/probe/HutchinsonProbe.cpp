@@ -48,10 +48,10 @@ Status checkExact(const Plan &plan, const Importance &importance) {
     const fbs::StateTensor *tensor = plan.state("param/" + parameter.name());
     if (tensor->dtype() != fbs::DType::f32)
       return Status::refused(
-          "parameter '" + parameter.name() + "' computes in " +
+          "parameter '" + parameter.name() + "' is stored in " +
           std::string(dtypeName(static_cast<DType>(tensor->dtype()))) +
-          ", which rounds small steps away: differences of gradients need a plan with "
-          "'precision: {compute: fp32}'");
+          ", which rounds small steps away: differences of gradients need an f32 plan, "
+          "such as --model compiles");
   }
   return Status::success();
 }

@@ -86,6 +86,13 @@ class Probe(ProbeTest):
         self.check(report)
         self.assertIn("one sample at a time goes through programs for 8", errors)
 
+    def test_plans_of_several_shapes_are_probed_and_verified(self):
+        shapes = LOSS.replace("shapes: {x: [8, 13]}", "shapes: [{x: [8, 13]}, {x: [20, 13]}]")
+        plan, _ = self.compile(self.model, shapes + "precision: {compute: amp_bf16}\n")
+        self.check(self.probe(plan, "--model", self.model)[0])
+        report, _ = self.run_sluice("verify", plan, "--precision", "--model", self.model, *self.data, "--steps", 8, "--seeds", 1)
+        self.assertNotEqual(report["difference"], 0)
+
     def test_the_c_api_gives_gradients_of_any_samples(self):
         plan, _ = self.compile(self.model, LOSS + "entries: [eval, probe]\n")
         session = Session(plan)

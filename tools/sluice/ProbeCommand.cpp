@@ -1,65 +1,29 @@
 // sluice probe: how much the loss depends on each part of each parameter, and what each
 // stored format is expected to cost there.
 
-#include "frontend/SpecReader.h"
-#include "runtime/Checkpoint.h"
-#include "runtime/CheckpointShards.h"
 #include "runtime/probe/Probe.h"
 #include "runtime/probe/ProbeFile.h"
 #include "tools/sluice/ProbeReport.h"
-#include "tools/sluice/RunOptions.h"
-#include "tools/sluice/TemporaryPlan.h"
-
-#include <cinttypes>
+#include "tools/sluice/ProbeSession.h"
 
 namespace sluice::cli {
 namespace {
 
 struct ProbeArguments {
-  RunOptions run;
-  std::string model, spec, kind = "fisher", block = "128x128", labels = "true", out;
-  std::vector<std::string> sets;
+  ProbeSubject subject;
+  std::string kind = "fisher", block = "128x128", labels = "true", out;
   int64_t samples = 256, draws = 32;
   double eps = 0;
   uint64_t seed = 0;
 };
 
-/// Gradients of the loss in f32, of one rank and one micro-batch, whatever trains.
-TrainingSpec probeSpec(TrainingSpec spec) {
-  spec.entries = {"probe"};
-  spec.accumulate = spec.asRanks = spec.ranks = 1;
-  spec.precision = {};
-  spec.lossScale = {};
-  spec.clip = {};
-  spec.budgetBytes.reset();
-  spec.recompute = "none";
-  spec.recomputeRegions.clear();
-  spec.ladder.clear();
-  spec.keep.clear();
-  spec.offload = "none";
-  spec.changes.clear();
-  return spec;
-}
-
-/// The newest of a folder; the path itself where that is a file.
-std::string checkpointFile(const std::string &folderOrFile) {
-  std::vector<int64_t> steps = listCheckpoints(folderOrFile);
-  if (steps.empty())
-    return folderOrFile;
-  char name[48];
-  std::snprintf(name, sizeof name, "/step-%08" PRId64 ".safetensors", steps.front());
-  return folderOrFile + name;
-}
-
 class ProbeRun {
 public:
   ProbeRun(const ProbeArguments &arguments, Console &console)
-      : arguments(arguments), console(console) {}
+      : arguments(arguments), console(console), opener(arguments.subject) {}
 
   Status run() {
-    Status status = openPlan();
-    if (status.ok())
-      status = openState();
+    Status status = opener.open(console);
     if (status.ok())
       status = estimate();
     if (status.ok())
@@ -70,104 +34,8 @@ public:
   }
 
 private:
+  Session &session() const { return opener.session(); }
   bool isMoments() const { return arguments.kind == "moments"; }
-
-  /// The plan given where it can do it, else one made of the model for this.
-  Status openPlan() {
-    run_ = arguments.run;
-    if (!isPlanFile(run_.plan))
-      return compileModel();
-    auto read = PlanReader::readFile(run_.plan);
-    if (!read)
-      return read.status();
-    given = *read;
-    if (isMoments())
-      return Status::success();
-    if (!arguments.model.empty())
-      return compileBeside();
-    if (given->program("probe"))
-      return Status::success();
-    return Status::refused(
-        "the plan '" + run_.plan +
-        "' has no program 'probe': name its model (--model MODEL.onnx), or compile with "
-        "'entries: [step, eval, infer, probe]'");
-  }
-
-  Status compileModel() {
-    if (isMoments())
-      return Status::usage("--kind moments reads a plan's state, '" + run_.plan +
-                           "' is no plan");
-    SpecResult read = readSpec(arguments.spec, arguments.sets);
-    if (!read.spec) {
-      std::string text;
-      for (const std::string &line : read.errors)
-        text += (text.empty() ? "" : "\n") + line;
-      return Status::refused(text);
-    }
-    return compile(run_.plan, *read.spec);
-  }
-
-  Status compileBeside() {
-    auto spec = specOfPlan(*given);
-    if (!spec)
-      return spec.status();
-    if (Status status = compile(arguments.model, *spec); !status.ok())
-      return status;
-    auto made = PlanReader::readFile(run_.plan);
-    if (!made)
-      return made.status();
-    if (viewOf((*made)->raw().model_hash()) != viewOf(given->raw().model_hash()))
-      return Status::refused("'" + arguments.model + "' is not the model of '" +
-                             arguments.run.plan + "': their hashes are " +
-                             std::string(viewOf((*made)->raw().model_hash())) + " and " +
-                             std::string(viewOf(given->raw().model_hash())));
-    // The weights that the plan starts from, where no others are named.
-    if (run_.weights.empty() && run_.checkpoint.empty())
-      run_.weights = given->weightsPath();
-    return Status::success();
-  }
-
-  Status compile(const std::string &model, const TrainingSpec &spec) {
-    int64_t samples = arguments.kind == "fisher" ? 1 : 0;
-    auto made = TemporaryPlan::compile(model, probeSpec(spec), samples);
-    if (!made)
-      return made.status();
-    temporary = std::move(*made);
-    run_.plan = temporary->path();
-    return Status::success();
-  }
-
-  Status openState() {
-    auto opened = openSession(run_, console);
-    if (!opened)
-      return opened.status();
-    session = std::move(*opened);
-    if (run_.checkpoint.empty())
-      return Status::success();
-    if (temporary)
-      return loadTrainedWeights();
-    auto loaded = loadCheckpoint(*session, run_.checkpoint);
-    if (!loaded)
-      return loaded.status();
-    for (const std::string &note : loaded->notes)
-      console.message("note: " + note);
-    return Status::success();
-  }
-
-  /// A plan made for this has no state but weights.
-  Status loadTrainedWeights() {
-    std::string path = checkpointFile(run_.checkpoint);
-    auto file = openWithShards(path);
-    if (!file)
-      return file.status();
-    auto hash = file->metadata().find("model_hash");
-    std::string_view expected = viewOf(session->plan().raw().model_hash());
-    if (hash != file->metadata().end() && hash->second != expected)
-      return Status::refused("'" + path +
-                             "' is a checkpoint of another model: its hash is " +
-                             hash->second + ", the model's " + std::string(expected));
-    return session->loadWeights(path);
-  }
 
   ProbeOptions options() const {
     ProbeOptions options;
@@ -186,7 +54,7 @@ private:
 
   Status estimate() {
     auto result =
-        isMoments() ? probeMoments(*session, options().blocks) : estimateOnData();
+        isMoments() ? probeMoments(session(), options().blocks) : estimateOnData();
     if (!result)
       return result.status();
     found = std::move(*result);
@@ -194,23 +62,25 @@ private:
   }
 
   Result<ProbeResult> estimateOnData() {
-    if (run_.data.empty())
+    if (arguments.subject.run.data.empty())
       return Status::usage("--data is required for --kind " + arguments.kind);
-    auto source = openSource(*session, "probe", run_.data, run_.buckets, !run_.noShuffle);
+    auto source =
+        openSource(session(), "probe", arguments.subject.run.data,
+                   arguments.subject.run.buckets, !arguments.subject.run.noShuffle);
     if (!source)
       return source.status();
     if (arguments.kind == "hutchinson")
-      return probeHutchinson(*session, **source, options());
-    if (session->plan().batch() > 1)
+      return probeHutchinson(session(), **source, options());
+    if (session().plan().batch() > 1)
       console.message("note: one sample at a time goes through programs for " +
-                      std::to_string(session->plan().batch()) +
+                      std::to_string(session().plan().batch()) +
                       "; --model compiles one for single samples, where the model's "
                       "batch is open");
-    return probeFisher(*session, **source, options());
+    return probeFisher(session(), **source, options());
   }
 
   Metadata metadata() const {
-    const fbs::Plan &plan = session->plan().raw();
+    const fbs::Plan &plan = session().plan().raw();
     Metadata data = {{"kind", arguments.kind},
                      {"block", arguments.block},
                      {"model_hash", std::string(viewOf(plan.model_hash()))},
@@ -264,14 +134,13 @@ private:
 
   const ProbeArguments &arguments;
   Console &console;
-  RunOptions run_; // of the plan that is run
-  PlanPtr given;
-  std::unique_ptr<TemporaryPlan> temporary;
-  std::unique_ptr<Session> session;
+  ProbeSession opener;
   ProbeResult found;
 };
 
-int runProbe(const ProbeArguments &arguments, Console &console) {
+int runProbe(ProbeArguments &arguments, Console &console) {
+  arguments.subject.readsMoments = arguments.kind == "moments";
+  arguments.subject.samples = arguments.kind == "fisher" ? 1 : 0;
   Status status = ProbeRun(arguments, console).run();
   return status.ok() ? console.finish() : console.fail(status);
 }
@@ -283,13 +152,14 @@ Command addProbe(CLI::App &parent, Console &console) {
   ProbeArguments &a = *arguments;
   CLI::App *app = parent.add_subcommand(
       "probe", "Estimate how much the loss depends on each parameter's parts");
-  addRunOptions(app, a.run, "folder of checkpoints (or one file) with the trained state");
+  addRunOptions(app, a.subject.run,
+                "folder of checkpoints (or one file) with the trained state");
   app->get_option("plan")->description("plan file, or a model (ONNX) with --spec");
   app->get_option("--data")->required(false); // moments need none
-  app->add_option("--model", a.model,
+  app->add_option("--model", a.subject.model,
                   "of a plan without the program 'probe': its ONNX file");
-  app->add_option("--spec", a.spec, "of a model: the training spec (YAML)");
-  app->add_option("--set", a.sets, "KEY=VALUE over the spec");
+  app->add_option("--spec", a.subject.spec, "of a model: the training spec (YAML)");
+  app->add_option("--set", a.subject.sets, "KEY=VALUE over the spec");
   app->add_option("--kind", a.kind,
                   "fisher (squared gradients, by sample), hutchinson (the Hessian's "
                   "diagonal, by differences of gradients) or moments (the optimizer's)")

@@ -44,25 +44,55 @@ bool setSamples(const std::vector<ImportedTensor> &inputs, int64_t samples,
   return true;
 }
 
-using Module = mlir::OwningOpRef<mlir::ModuleOp>;
+/// The model in all shapes of the spec.
+class ShapeImports {
+public:
+  ShapeImports(const std::string &model, const TrainingSpec &spec, int64_t samples)
+      : model(model), spec(spec), samples(samples) {}
 
-Result<Module> import(mlir::MLIRContext &context, const std::string &model,
-                      const TrainingSpec &spec, int64_t samples, ImportReport &report) {
-  const ShapeBucket *bucket = spec.buckets.empty() ? nullptr : &spec.buckets[0];
-  ImportOptions options = ImportOptions::from(spec, bucket);
-  auto module = importOnnx(context, model, options, report);
-  if (mlir::failed(module))
-    return Status::refused(joined(report.problems()));
-  if (samples == 0 || !setSamples(report.inputs, samples, options))
-    return std::move(*module);
-  ImportReport other;
-  auto smaller = importOnnx(context, model, options, other);
-  // A model may fix its batch in other ways than by its inputs.
-  if (mlir::failed(smaller))
-    return std::move(*module);
-  report = std::move(other);
-  return std::move(*smaller);
-}
+  Status run() {
+    if (spec.buckets.empty())
+      return add(nullptr);
+    Status status;
+    for (size_t i = 0; i < spec.buckets.size() && status.ok(); ++i)
+      status = add(&spec.buckets[i]);
+    return status;
+  }
+
+  std::vector<CompileBucket> buckets;
+  ImportReport report;
+
+private:
+  Status add(const ShapeBucket *bucket) {
+    ImportOptions options = ImportOptions::from(spec, bucket);
+    report = {};
+    auto module = importOnnx(context, model, options, report);
+    if (mlir::failed(module))
+      return Status::refused(joined(report.problems()));
+    if (samples > 0 && setSamples(report.inputs, samples, options)) {
+      // Shapes that differ in the batch alone are one.
+      for (const ImportOptions &other : smaller)
+        if (other.shapes == options.shapes)
+          return Status::success();
+      smaller.push_back(options);
+      // A model may fix its batch in other ways than by its inputs.
+      ImportReport other;
+      auto single = importOnnx(context, model, options, other);
+      if (mlir::succeeded(single))
+        module = std::move(single), report = std::move(other);
+    }
+    buckets.push_back({bucket ? bucket->name : "", **module});
+    modules.push_back(std::move(*module));
+    return Status::success();
+  }
+
+  const std::string &model;
+  const TrainingSpec &spec;
+  int64_t samples;
+  mlir::MLIRContext context;
+  std::vector<mlir::OwningOpRef<mlir::ModuleOp>> modules;
+  std::vector<ImportOptions> smaller;
+};
 
 Result<std::string> makeFolder() {
   std::error_code error;
@@ -108,11 +138,9 @@ Result<std::unique_ptr<TemporaryPlan>> TemporaryPlan::compile(const std::string 
   DeviceResult device = readDevice("cpu");
   if (!device.profile)
     return Status::refused(joined(device.errors));
-  mlir::MLIRContext context;
-  ImportReport report;
-  auto module = import(context, model, spec, samples, report);
-  if (!module)
-    return module.status();
+  ShapeImports imports(model, spec, samples);
+  if (Status status = imports.run(); !status.ok())
+    return status;
   auto folder = makeFolder();
   if (!folder)
     return folder.status();
@@ -121,13 +149,11 @@ Result<std::unique_ptr<TemporaryPlan>> TemporaryPlan::compile(const std::string 
   made->planPath = *folder + "/probe.plan";
   CompileOptions options;
   options.spec = spec;
-  options.spec.buckets.clear();
   options.device = *device.profile;
   options.outPath = made->planPath;
-  options.tensorNodes = report.tensorNodes;
+  options.tensorNodes = imports.report.tensorNodes;
   CompileReport compiled;
-  CompileBucket bucket{"", **module};
-  if (Status status = compileBuckets(bucket, options, compiled); !status.ok())
+  if (Status status = compileBuckets(imports.buckets, options, compiled); !status.ok())
     return status;
   return made;
 }

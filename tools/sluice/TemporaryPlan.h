@@ -19,7 +19,8 @@ Result<TrainingSpec> specOfPlan(const Plan &plan);
 
 class TemporaryPlan {
 public:
-  /// `samples`: of a batch, where the model leaves that open; 0: the spec's.
+  /// In all shapes of the spec. `samples`: of a batch, where the model leaves that open;
+  /// 0: the spec's.
   static Result<std::unique_ptr<TemporaryPlan>>
   compile(const std::string &model, const TrainingSpec &spec, int64_t samples = 0);
   ~TemporaryPlan();
