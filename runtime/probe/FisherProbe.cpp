@@ -82,7 +82,8 @@ private:
   }
 
   void closeWindows() {
-    const int64_t windows = std::min<int64_t>(options.samples, 32);
+    const int64_t windows =
+        std::min<int64_t>(options.samples, result.importance.keepsErrors ? 32 : 8);
     if (done < (window + 1) * options.samples / windows)
       return;
     ++window;

@@ -25,7 +25,7 @@ BlockGrid importanceGrid(ImportanceBlocks blocks, std::span<const int64_t> shape
 
 ParameterImportance::ParameterImportance(std::string name, std::vector<int64_t> shape,
                                          ImportanceBlocks blocks,
-                                         std::vector<float> weights)
+                                         std::vector<float> weights, bool keepsErrors)
     : parameter(std::move(name)), dimensions(std::move(shape)),
       values(std::move(weights)), cells(importanceGrid(blocks, dimensions)) {
   size_t count = static_cast<size_t>(cells.count());
@@ -38,26 +38,25 @@ ParameterImportance::ParameterImportance(std::string name, std::vector<int64_t> 
   increases.resize(std::size(probedFormats));
   for (Figures &figures : increases)
     figures.blocks.resize(count);
-  findErrors();
+  overflow.resize(std::size(probedFormats));
+  errors.resize(keepsErrors ? std::size(probedFormats) : 0);
+  for (size_t format = 0; format < errors.size(); ++format)
+    errors[format] = errorsOf(format);
 }
 
-void ParameterImportance::findErrors() {
-  errors.resize(std::size(probedFormats));
-  overflow.resize(std::size(probedFormats));
-  for (size_t format = 0; format < std::size(probedFormats); ++format) {
-    std::vector<float> &error = errors[format];
-    error = roundedTo(probedFormats[format], dimensions, values);
-    for (size_t i = 0; i < error.size(); ++i) {
-      double distance = static_cast<double>(error[i]) - values[i];
-      error[i] = static_cast<float>(0.5 * distance * distance);
-      if (std::isfinite(error[i]))
-        continue;
-      error[i] = 0;
-      overflow[format].resize(blockSums.size());
-      overflow[format][static_cast<size_t>(cells.blockOf(static_cast<int64_t>(i)))] =
-          true;
-    }
+/// 0 where there is none, since Q(w) is not finite: the block overflows.
+std::vector<float> ParameterImportance::errorsOf(size_t format) {
+  std::vector<float> error = roundedTo(probedFormats[format], dimensions, values);
+  for (size_t i = 0; i < error.size(); ++i) {
+    double distance = static_cast<double>(error[i]) - values[i];
+    error[i] = static_cast<float>(0.5 * distance * distance);
+    if (std::isfinite(error[i]))
+      continue;
+    error[i] = 0;
+    overflow[format].resize(blockSums.size());
+    overflow[format][static_cast<size_t>(cells.blockOf(static_cast<int64_t>(i)))] = true;
   }
+  return error;
 }
 
 /// `factors` empty: all are 1.
@@ -91,8 +90,9 @@ void ParameterImportance::closeWindow(double scale, double weight) {
   if (values.empty())
     return;
   sumBlocks({}, scale, true, weight, diagonal);
-  for (size_t format = 0; format < errors.size(); ++format)
-    sumBlocks(errors[format], scale, false, weight, increases[format]);
+  for (size_t format = 0; format < increases.size(); ++format)
+    sumBlocks(errors.empty() ? errorsOf(format) : errors[format], scale, false, weight,
+              increases[format]);
   std::fill(sums.begin(), sums.end(), 0.0);
 }
 

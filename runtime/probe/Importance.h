@@ -32,9 +32,11 @@ inline constexpr StoredFormat probedFormats[] = {
 
 class ParameterImportance {
 public:
-  /// `weights`: of the tensor, row-major.
+  /// `weights`: of the tensor, row-major. `keepsErrors`: 36 bytes per weight for their
+  /// errors in all formats, else these are found again for each window.
   ParameterImportance(std::string name, std::vector<int64_t> shape,
-                      ImportanceBlocks blocks, std::vector<float> weights);
+                      ImportanceBlocks blocks, std::vector<float> weights,
+                      bool keepsErrors = true);
 
   const std::string &name() const { return parameter; }
   const std::vector<int64_t> &shape() const { return dimensions; }
@@ -62,7 +64,7 @@ public:
   }
 
 private:
-  void findErrors();
+  std::vector<float> errorsOf(size_t format);
   void sumBlocks(std::span<const float> factors, double scale, bool isMean, double weight,
                  Figures &figures);
 
@@ -73,7 +75,7 @@ private:
   std::vector<double> sums;
   std::vector<double> blockSums;           // room
   std::vector<int64_t> blockSizes;         // elements
-  std::vector<std::vector<float>> errors;  // 1/2 (Q(w) - w)^2, by format
+  std::vector<std::vector<float>> errors;  // 1/2 (Q(w) - w)^2, by format, if kept
   std::vector<std::vector<bool>> overflow; // by format, of blocks; empty: none
   Figures diagonal;
   std::vector<Figures> increases;
@@ -82,6 +84,7 @@ private:
 /// Of all parameters that train, in the order of their names.
 struct Importance {
   std::vector<ParameterImportance> parameters;
+  bool keepsErrors = true;
 
   /// One estimate of the diagonal, as ParameterImportance::closeWindow.
   void closeWindow(double scale, double weight) {

@@ -51,7 +51,7 @@ Status addParameter(const Session &session, const fbs::StateTensor &tensor,
     return Status::refused("the second moment of '" + name + "' is not one per element");
   readExact(stored, 0, squares);
   ParameterImportance &added =
-      importance.parameters.emplace_back(name, shape, blocks, std::move(weights));
+      importance.parameters.emplace_back(name, shape, blocks, std::move(weights), false);
   std::copy(squares.begin(), squares.end(), added.window().begin());
   int64_t applied = session.updates() - session.skippedUpdates();
   double correction = biasCorrection(group->beta2(), applied - 1);

@@ -40,21 +40,32 @@ Result<ProbeGradients> ProbeGradients::open(Session &session) {
 }
 
 Result<Importance> ProbeGradients::importance(ImportanceBlocks blocks) const {
-  Importance made;
+  constexpr int64_t mostKept = 64 << 20; // weights, of 36 bytes each
+  std::vector<std::vector<int64_t>> shapes(names.size());
   const fbs::Program *program = owner->plan().program("probe");
-  for (const std::string &name : names) {
-    std::vector<int64_t> shape;
-    for (uint32_t i = 0; i < sizeOf(program->outputs()); ++i)
-      if (viewOf(program->outputs()->Get(i)->name()) ==
-          std::string(gradientPrefix) + name)
-        shape = shapeOf(*program->outputs()->Get(i));
-    std::vector<float> weights(static_cast<size_t>(matrixOf(shape).count()));
-    if (Status status = owner->readParameter(name, weights); !status.ok())
+  for (uint32_t i = 0; i < sizeOf(program->outputs()); ++i) {
+    const fbs::Port &port = *program->outputs()->Get(i);
+    std::string_view name = viewOf(port.name());
+    if (!name.starts_with(gradientPrefix))
+      continue;
+    name.remove_prefix(gradientPrefix.size());
+    auto place = std::lower_bound(names.begin(), names.end(), name);
+    shapes[static_cast<size_t>(place - names.begin())] = shapeOf(port);
+  }
+  int64_t total = 0;
+  for (const std::vector<int64_t> &shape : shapes)
+    total += matrixOf(shape).count();
+  Importance made;
+  made.keepsErrors = total <= mostKept;
+  for (size_t i = 0; i < names.size(); ++i) {
+    std::vector<float> weights(static_cast<size_t>(matrixOf(shapes[i]).count()));
+    if (Status status = owner->readParameter(names[i], weights); !status.ok())
       return status;
-    if (!std::all_of(weights.begin(), weights.end(),
-                     [](float w) { return std::isfinite(w); }))
-      return Status::refused("parameter '" + name + "' has a value that is not finite");
-    made.parameters.emplace_back(name, shape, blocks, std::move(weights));
+    if (!std::ranges::all_of(weights, [](float w) { return std::isfinite(w); }))
+      return Status::refused("parameter '" + names[i] +
+                             "' has a value that is not finite");
+    made.parameters.emplace_back(names[i], shapes[i], blocks, std::move(weights),
+                                 made.keepsErrors);
   }
   return made;
 }

@@ -2,8 +2,6 @@
 // double precision.
 
 #include "runtime/probe/Probe.h"
-#include "runtime/probe/LossDifference.h"
-#include "runtime/probe/ProbeFile.h"
 #include "tests/passes/plan/StepCheck.h"
 
 #include <gtest/gtest.h>
@@ -333,53 +331,6 @@ TEST(Probe, RefusesWhatIsNotFiniteAndPlansWithoutIt) {
   auto missing = probeFisher(without.session(), source, options);
   ASSERT_FALSE(missing.ok());
   EXPECT_NE(missing.status().message.find("'probe'"), std::string::npos);
-}
-
-TEST(Probe, TilesAndRowsAreBlocks) {
-  using Blocks = ImportanceBlocks;
-  std::vector<int64_t> matrix{300, 129}, kernel{7, 3, 3}, vector{500};
-  EXPECT_EQ(importanceGrid(Blocks::tiles, matrix).count(), 6);
-  EXPECT_EQ(importanceGrid(Blocks::tiles, kernel).count(), 7);
-  EXPECT_EQ(importanceGrid(Blocks::tiles, vector).count(), 1);
-  EXPECT_EQ(importanceGrid(Blocks::tensor, matrix).count(), 1);
-  std::vector<float> weights(300 * 129);
-  for (size_t i = 0; i < weights.size(); ++i)
-    weights[i] = static_cast<float>(std::sin(0.1 * static_cast<double>(i)));
-  ParameterImportance parameter("w", matrix, Blocks::tiles, weights);
-  // The last tile has 44 x 1 elements: element (299, 128) lies in it.
-  parameter.window()[300 * 129 - 1] = 88;
-  parameter.closeWindow(0.5, 1);
-  EXPECT_DOUBLE_EQ(parameter.importance().blocks[5].mean(), 1);
-  EXPECT_DOUBLE_EQ(parameter.importance().blocks[4].mean(), 0);
-}
-
-TEST(Probe, DifferencesOfLossesArePairedBySecondHalves) {
-  PairedRun first, second;
-  for (int i = 0; i < 16; ++i) {
-    first.reference.push_back(10 - i);
-    first.ours.push_back(10 - i + (i < 8 ? 100 : 0.5));
-    second.reference.push_back(20 - i);
-    second.ours.push_back(20 - i + (i < 8 ? -100 : 1.5));
-  }
-  LossDifference found = compareLosses(std::array{first, second});
-  EXPECT_NEAR(found.mean, 1, 1e-12);
-  EXPECT_NEAR(found.ours - found.reference, 1, 1e-12);
-  EXPECT_EQ(found.windows, 8);
-  EXPECT_TRUE(found.isOverRuns); // two runs that differ: their error is the larger
-  EXPECT_NEAR(found.standardError, 0.5, 1e-12);
-  EXPECT_FALSE(found.isSeen());
-  EXPECT_TRUE(compareLosses(std::array{first}).isSeen());
-}
-
-TEST(Probe, IntervalsAreStudents) {
-  RunningMean mean;
-  for (double x : {1.0, 2.0, 3.0, 6.0})
-    mean.add(x);
-  EXPECT_DOUBLE_EQ(mean.mean(), 3);
-  EXPECT_NEAR(mean.standardError(), std::sqrt(14.0 / 12), 1e-12);
-  EXPECT_NEAR(mean.halfInterval(), 3.1824 * std::sqrt(14.0 / 12), 1e-6);
-  EXPECT_NEAR(studentQuantile(10), 2.2281, 1e-3);
-  EXPECT_NEAR(studentQuantile(31), 2.0395, 1e-3);
 }
 
 } // namespace
