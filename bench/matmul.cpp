@@ -320,7 +320,10 @@ BENCHMARK(conv)
     ->ArgsProduct({{16}, {64}, {64}, {8}, {3}, {1}, {0, 1, 2}, {0, 1}})
     ->ArgsProduct({{16}, {128}, {128}, {4}, {3}, {1}, {0, 1, 2}, {0, 1}})
     ->ArgsProduct({{16}, {256}, {256}, {2}, {3}, {1}, {0, 1, 2}, {0, 1}})
-    ->ArgsProduct({{16}, {512}, {512}, {1}, {3}, {1}, {0, 1, 2}, {0, 1}});
+    ->ArgsProduct({{16}, {512}, {512}, {1}, {3}, {1}, {0, 1, 2}, {0, 1}})
+    ->ArgsProduct({{16}, {64}, {128}, {8}, {3}, {2}, {0, 1, 2}, {0, 1}})
+    ->ArgsProduct({{16}, {256}, {512}, {2}, {3}, {2}, {0, 1, 2}, {0, 1}})
+    ->ArgsProduct({{16}, {256}, {512}, {2}, {1}, {2}, {0, 1, 2}, {0, 1}});
 
 /// The usual table with one more column: the share of the roof, which is measured first.
 class ShareOfRoof : public benchmark::ConsoleReporter {

@@ -138,6 +138,33 @@ template <typename S> SLUICE_INLINE void copyElement(const uint16_t *from, uint1
   *to = *from;
 }
 
+/// Every second one of 16 elements, eight of them.
+template <typename S>
+SLUICE_INLINE void copySecond(const typename S::Element *from, float *to) {
+  __m256 even = _mm256_shuffle_ps(S::load8(from), S::load8(from + 8), 0x88);
+  _mm256_storeu_ps(to,
+                   _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(even), 0xD8)));
+}
+template <typename S> SLUICE_INLINE void copySecond(const uint16_t *from, uint16_t *to) {
+  auto even = [](const uint16_t *p) {
+    return _mm_and_si128(load16Bytes(p), _mm_set1_epi32(0xffff));
+  };
+  _mm_storeu_si128(reinterpret_cast<__m128i *>(to),
+                   _mm_packus_epi32(even(from), even(from + 8)));
+}
+
+/// `n` elements a step apart.
+template <typename S, typename E>
+SLUICE_INLINE void copyApart(const typename S::Element *from, int64_t step, E *to,
+                             int64_t n) {
+  int64_t i = 0;
+  if (step == 2) // eight read one element beyond their last
+    for (; i + 8 < n; i += 8)
+      copySecond<S>(from + 2 * i, to + i);
+  for (; i < n; ++i)
+    copyElement<S>(from + i * step, to + i);
+}
+
 /// The positions of a run that lie inside the source.
 SLUICE_INLINE void insideOfRun(const Side &s, int64_t length, int64_t slot, int64_t &low,
                                int64_t &high) {
@@ -158,8 +185,7 @@ SLUICE_INLINE void fillRun(const typename S::Element *row, int64_t step, int64_t
   if (step == 1 && low < high)
     copyElements<S>(row + low, to + low, high - low);
   else
-    for (int64_t i = low; i < high; ++i)
-      copyElement<S>(row + i * step, to + i);
+    copyApart<S>(row + low * step, step, to + low, high - low);
   zeroElements(to + high, size - high);
 }
 

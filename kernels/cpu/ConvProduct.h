@@ -7,8 +7,7 @@
 // channels they touch are laid out (ConvPlanes.h); panels of 32 columns, gathered from
 // them by plain copies, meet all rows of A.
 
-#include "kernels/cpu/ConvPlanes.h"
-#include "kernels/cpu/ConvWeights.h"
+#include "kernels/cpu/ConvPanels.h"
 
 namespace sluice::SLUICE_LEVEL {
 
@@ -21,66 +20,6 @@ struct ConvWorkspace {
       : sums(static_cast<float *>(memory)), weights(sums + room.sums),
         panel(weights + room.weights), planes(panel + room.panel), room(room) {}
 };
-
-/// How operands hold k: each step by itself, as f32.
-struct SingleTaps {
-  using Element = float; ///< of planes
-  static constexpr const RegisterTile *kTiles = kRegisterTiles;
-  static int64_t steps(int64_t k) { return k; }
-
-  static void packA(const WeightRows &w, int64_t first, const int64_t *at, int64_t rows,
-                    int64_t k, float *to) {
-    packWeights(w, first, at, rows, k, to);
-  }
-  static void fill(const Gather &g, const Planes &p, const Box &box, const Source &source,
-                   int64_t channel, int64_t channels, float *to) {
-    byFormat(source.data.type, [&]<typename S>(S) {
-      fillPlanes<S>(g, p, box, source, channel, channels, to);
-    });
-  }
-  /// Row kk of a column of the panel.
-  static void put(Operand element, int64_t kk, float *to) {
-    to[kk * kTileCols] = elementOf(element, 0);
-  }
-  static void gatherStep(const float *planes, const int64_t *rows, int64_t, int64_t at,
-                         int64_t offset, float *to) {
-    store(to + at, load(planes + rows[0] + offset));
-  }
-  static constexpr int64_t kStep = 1;
-};
-
-/// k rows of up to 32 columns. Each copy is a whole vector: what it writes beyond its
-/// columns is written again after. `Count` 0: any number of stretches.
-template <typename Form, int Count = 0>
-static void gatherRows(const typename Form::Element *planes, const int64_t *rows,
-                       int64_t k, const Stretch *stretches, int64_t count, float *to) {
-  if constexpr (Count == 0) {
-    switch (count) {
-#define SLUICE_COUNT(n)                                                                  \
-  case n:                                                                                \
-    return gatherRows<Form, n>(planes, rows, k, stretches, count, to)
-      SLUICE_COUNT(1);
-      SLUICE_COUNT(2);
-      SLUICE_COUNT(3);
-      SLUICE_COUNT(4);
-      SLUICE_COUNT(5);
-      SLUICE_COUNT(6);
-      SLUICE_COUNT(8);
-#undef SLUICE_COUNT
-    }
-  }
-  constexpr int kKnown = Count ? Count : 1;
-  int64_t at[kKnown], offset[kKnown];
-  for (int i = 0; i < Count; ++i)
-    at[i] = stretches[i].at, offset[i] = stretches[i].offset;
-  for (int64_t kk = 0; kk < k; kk += Form::kStep, rows += Form::kStep, to += kTileCols) {
-#pragma GCC unroll 8
-    for (int i = 0; i < Count; ++i)
-      Form::gatherStep(planes, rows, k - kk, at[i], offset[i], to);
-    for (int64_t i = Count; i < count; ++i)
-      Form::gatherStep(planes, rows, k - kk, stretches[i].at, stretches[i].offset, to);
-  }
-}
 
 /// Rows [first, last) of a group's results: which channels of k they sum over, and where
 /// results go.
@@ -152,24 +91,31 @@ private:
            static_cast<double>(memory.room.sums);
   }
 
-  /// Even parts of the images, then of the axes, until sums and planes fit.
-  Box boxThatFits() const {
+  /// Even parts of the images, then of the axes, until it fits.
+  template <typename Fits> Box partThat(Fits fits) const {
     Box box{0, part.images, {0, 0, 0}, {}, part.images > g.axis[2].grid};
     for (int d = 0; d < 3; ++d)
       box.count[d] = g.axis[d].grid;
-    auto cut = [&](int64_t whole, int64_t &size, auto fits) {
-      for (int64_t parts = 2; size > 1 && !fits(); parts += 1 + parts / 8)
+    auto cut = [&](int64_t whole, int64_t &size) {
+      for (int64_t parts = 2; size > 1 && !fits(box); parts += 1 + parts / 8)
         size = ceilDiv(whole, parts);
     };
-    Box one = box;
-    one.images = one.count[0] = one.count[1] = one.count[2] = 1;
-    bool hasPlanes = k > 0 && planesFit(one);
-    auto both = [&] { return sumsFit(box) && (!hasPlanes || planesFit(box)); };
-    cut(part.images, box.images, both);
+    cut(part.images, box.images);
     for (int d = 0; d < 3; ++d)
-      cut(g.axis[d].grid, box.count[d], both);
+      cut(g.axis[d].grid, box.count[d]);
     return box;
   }
+
+  /// Whose sums fit, and planes too, unless that leaves less than a panel.
+  Box boxThatFits() const {
+    auto sums = [&](const Box &box) { return sumsFit(box); };
+    if (k == 0)
+      return partThat(sums);
+    Box box = partThat([&](const Box &b) { return sumsFit(b) && planesFit(b); });
+    bool isPanel = box.columns() >= kTileCols || box.columns() == columnsOfAll();
+    return isPanel && planesFit(box) ? box : partThat(sums);
+  }
+  int64_t columnsOfAll() const { return part.images * g.gridSize(); }
 
   int64_t rowStride(const Box &box) const {
     return ceilDiv(box.columns(), kTileCols) * kTileCols;

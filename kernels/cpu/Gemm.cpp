@@ -41,7 +41,21 @@ static void sumRows(const SumSlicesParams &p, void *const *buffers, int64_t begi
     return;
   for (int64_t r = begin * p.unitRows; r < least(end * p.unitRows, p.rows); ++r) {
     auto *c = static_cast<typename S::Element *>(buffers[1]) + r * p.cRow;
-    for (int64_t j = 0; j < p.cols; ++j) {
+    int64_t j = 0;
+    for (; p.slices && j + kLanes <= p.cols; j += kLanes) {
+      const float *x = from + r * p.cols + j;
+      Vec sum = load(x);
+      for (int64_t s = 1; s < p.slices; ++s)
+        sum = add(sum, load(x + s * size));
+      alignas(64) float sums[kLanes];
+      if (p.accumulate) {
+        widen<S>(c + j, sums, kLanes);
+        sum = add(load(sums), sum);
+      }
+      store(sums, sum);
+      narrow<S>(sums, c + j, kLanes);
+    }
+    for (; j < p.cols; ++j) {
       const float *x = from + r * p.cols + j;
       float sum = p.slices ? x[0] : 0;
       for (int64_t s = 1; s < p.slices; ++s)

@@ -62,6 +62,28 @@ SLUICE_INLINE void interleaveDots(const uint16_t *earlier, const uint16_t *later
     to[i] = pairWord(earlier[i], later[i]);
 }
 
+/// Up to 8 steps of 4 rows, `stride` elements apart, become words, rows of them `width`
+/// apart. An odd last step is a word by itself.
+SLUICE_INLINE void transposeFourDots(const uint16_t *from, int64_t stride, int64_t steps,
+                                     uint32_t *to, int64_t width) {
+  const __m128i swap =
+      _mm_setr_epi8(2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  auto inside = static_cast<__mmask8>(lanes(0, least(steps, 8)));
+  __m128i r[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i)
+    r[i] = _mm_shuffle_epi8(_mm_maskz_loadu_epi16(inside, from + i * stride), swap);
+  __m128i low = _mm_unpacklo_epi32(r[0], r[1]), high = _mm_unpackhi_epi32(r[0], r[1]);
+  __m128i low2 = _mm_unpacklo_epi32(r[2], r[3]), high2 = _mm_unpackhi_epi32(r[2], r[3]);
+  const __m128i words[4] = {_mm_unpacklo_epi64(low, low2), _mm_unpackhi_epi64(low, low2),
+                            _mm_unpacklo_epi64(high, high2),
+                            _mm_unpackhi_epi64(high, high2)};
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i)
+    if (2 * i < steps)
+      _mm_storeu_si128(reinterpret_cast<__m128i *>(to + i * width), words[i]);
+}
+
 /// One panel of `rows` <= Width rows and `k` steps: to[pair * Width + i] of elements
 /// from[i * row + step * col]. What is beyond `rows` becomes 0.
 template <int Width>
@@ -74,46 +96,31 @@ static void packDots(const uint16_t *from, int64_t row, int64_t col, int64_t row
   if (row == 1) {
     for (int64_t s = 0; s < whole; ++s)
       interleaveDots(from + 2 * s * col, from + (2 * s + 1) * col, rows, to + s * Width);
-    i = rows;
-  } else if (col == 1) {
-    for (; i + 8 <= rows; i += 8) {
-      int64_t s = 0;
-      for (; s + 8 <= whole; s += 8)
-        transposeDots8x8(from + i * row + 2 * s, row, to + s * Width + i, Width);
-      for (; s < whole; ++s)
-        for (int64_t r = i; r < i + 8; ++r) {
-          const uint16_t *pair = from + r * row + 2 * s;
-          to[s * Width + r] = pairWord(pair[0], pair[1]);
-        }
-    }
+    if (k % 2)
+      for (; i < rows; ++i)
+        to[whole * Width + i] = pairWord(from[i + (k - 1) * col], 0);
+    return;
   }
-  for (; i < rows; ++i)
+  if (col == 1)
+    for (; i + 4 <= rows;) {
+      int64_t s = 0, together = i + 8 <= rows ? 8 : 4;
+      if (together == 8)
+        for (; s + 8 <= whole; s += 8)
+          transposeDots8x8(from + i * row + 2 * s, row, to + s * Width + i, Width);
+      for (; 2 * s < k; s += 4)
+        for (int64_t r = i; r < i + together; r += 4)
+          transposeFourDots(from + r * row + 2 * s, row, k - 2 * s, to + s * Width + r,
+                            Width);
+      i += together;
+    }
+  for (; i < rows; ++i) {
     for (int64_t s = 0; s < whole; ++s) {
       const uint16_t *pair = from + i * row + 2 * s * col;
       to[s * Width + i] = pairWord(pair[0], pair[col]);
     }
-  if (k % 2)
-    for (int64_t r = 0; r < rows; ++r)
-      to[whole * Width + r] = pairWord(from[r * row + (k - 1) * col], 0);
-}
-
-/// 4 rows of 4 pairs, `stride` elements apart, become 4 rows of 4 words, `width` apart.
-SLUICE_INLINE void transposeDots4x4(const uint16_t *from, int64_t stride, uint32_t *to,
-                                    int64_t width) {
-  const __m128i swap =
-      _mm_setr_epi8(2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
-  __m128i r[4];
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i)
-    r[i] = _mm_shuffle_epi8(load16Bytes(from + i * stride), swap);
-  __m128i low = _mm_unpacklo_epi32(r[0], r[1]), high = _mm_unpackhi_epi32(r[0], r[1]);
-  __m128i low2 = _mm_unpacklo_epi32(r[2], r[3]), high2 = _mm_unpackhi_epi32(r[2], r[3]);
-  const __m128i rows[4] = {_mm_unpacklo_epi64(low, low2), _mm_unpackhi_epi64(low, low2),
-                           _mm_unpacklo_epi64(high, high2),
-                           _mm_unpackhi_epi64(high, high2)};
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i)
-    _mm_storeu_si128(reinterpret_cast<__m128i *>(to + i * width), rows[i]);
+    if (k % 2)
+      to[whole * Width + i] = pairWord(from[i * row + (k - 1) * col], 0);
+  }
 }
 
 /// packDots of elements from[i * row + at[step]], nothing beyond the rows: mostly several
@@ -122,6 +129,13 @@ template <int Width>
 static void packDotsAt(const uint16_t *from, int64_t row, const int64_t *at, int64_t rows,
                        int64_t k, float *panel) {
   auto *to = reinterpret_cast<uint32_t *>(panel);
+  if (row == 1) {
+    for (int64_t kk = 0; kk + 1 < k; kk += 2, to += Width)
+      interleaveDots(from + at[kk], from + at[kk + 1], rows, to);
+    for (int64_t i = 0; k % 2 && i < rows; ++i)
+      to[i] = pairWord(from[at[k - 1] + i], 0);
+    return;
+  }
   for (int64_t kk = 0; kk < k;) {
     const int64_t *o = at + kk;
     int64_t together = 1;
@@ -130,7 +144,7 @@ static void packDotsAt(const uint16_t *from, int64_t row, const int64_t *at, int
     int64_t i = 0, steps = together == 8 ? 8 : 2;
     if (together == 8)
       for (; i + 4 <= rows; i += 4)
-        transposeDots4x4(from + i * row + o[0], row, to + kk / 2 * Width + i, Width);
+        transposeFourDots(from + i * row + o[0], row, 8, to + kk / 2 * Width + i, Width);
     for (; i < rows; ++i)
       for (int64_t s = 0; s < steps; s += 2) {
         const uint16_t *element = from + i * row;

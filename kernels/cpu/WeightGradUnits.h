@@ -66,10 +66,19 @@ template <typename S> struct Unit {
   void writeTransposed(const float *sums, int64_t width, const LiveColumns &live) const {
     if (live.count < cols)
       writeZeros();
-    for (int64_t i = 0; i < rows; ++i) {
-      float *to = dw + (row + i) * dwRow + col;
-      for (int64_t j = 0; j < live.count; ++j)
-        to[live.at[j]] = sums[j * width + i];
+    auto writeOne = [&](int64_t i, int64_t j) {
+      dw[(row + i) * dwRow + col + live.at[j]] = sums[j * width + i];
+    };
+    for (int64_t j = 0; j < live.count;) {
+      bool together = j + 8 <= live.count && live.at[j + 7] == live.at[j] + 7;
+      int64_t i = 0, steps = together ? 8 : 1;
+      for (; together && i + 8 <= rows; i += 8)
+        transpose8x8(sums + j * width + i, width,
+                     dw + (row + i) * dwRow + col + live.at[j], dwRow);
+      for (; i < rows; ++i)
+        for (int64_t s = 0; s < steps; ++s)
+          writeOne(i, j + s);
+      j += steps;
     }
   }
 

@@ -36,8 +36,8 @@ double productSeconds(const ProductWork &work, ComputeType type,
   const ProductRates &of = ratesOf(work.kind, rates);
   double rounds = work.tiles > 0 ? work.tiles / double(rates.processors) : 1;
   double idle = std::ceil(rounds) / rounds;
-  bool is16 = type == ComputeType::Bf16 || type == ComputeType::F16;
-  double flops = is16 && work.kind != ProductKind::Product && rates.conv16Flops > 0
+  bool isBf16 = type == ComputeType::Bf16;
+  double flops = isBf16 && work.kind != ProductKind::Product && rates.conv16Flops > 0
                      ? rates.conv16Flops
                      : flopRate(of.flops, type, rates);
   return secondsOf(work.flops, flops) * idle + secondsOf(work.left, of.left) +

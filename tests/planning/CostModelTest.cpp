@@ -45,15 +45,18 @@ TEST(CostModel, FasterTypeMovesTheBoundToMemory) {
   EXPECT_NEAR(time.us, (10000 / 10e9 + (5e7 - 10000) / 10e9) * 1e6 + 2, 1e-6);
 }
 
-TEST(CostModel, ConvolutionsOf16BitsMayHaveARateOfTheirOwn) {
+TEST(CostModel, ConvolutionsOfBf16MayHaveARateOfTheirOwn) {
   DeviceRates r = rates();
   r.conv = {100e9, 0, 0, 0};
   LaunchCost cost = product(1e9, 0);
   cost.type = ComputeType::Bf16;
   cost.product.kind = ProductKind::Conv;
   EXPECT_NEAR(predictLaunch(cost, r).us, 1000 + 2, 1e-6);
-  r.conv16Flops = 200e9;
+  r.conv16Flops = 200e9, r.f16Flops = 500e9;
   EXPECT_NEAR(predictLaunch(cost, r).us, 5000 + 2, 1e-6);
+  cost.type = ComputeType::F16;
+  EXPECT_NEAR(predictLaunch(cost, r).us, 1e15 / r.f16Flops + 2, 1e-6);
+  cost.type = ComputeType::Bf16;
   cost.product.kind = ProductKind::Product;
   EXPECT_NEAR(predictLaunch(cost, r).us, 1000 + 2, 1e-6);
 }

@@ -10,9 +10,9 @@
 namespace sluice::cli {
 namespace {
 
-FeatureLevel bestLevel() {
+FeatureLevel bestLevel(bool tiles) {
   for (FeatureLevel level : {FeatureLevel::Amx, FeatureLevel::Dots, FeatureLevel::V4})
-    if (canRun(level))
+    if (canRun(level) && (tiles || level != FeatureLevel::Amx))
       return level;
   return FeatureLevel::V3;
 }
@@ -20,7 +20,7 @@ FeatureLevel bestLevel() {
 /// One product, large enough that packing is little of it.
 class TimedProduct {
 public:
-  explicit TimedProduct(int64_t type) {
+  TimedProduct(int64_t type, FeatureLevel level) : level(level) {
     p.m = 288, p.n = 512, p.k = 1024;
     p.aRow = p.k, p.bRow = p.n, p.cRow = p.n;
     p.aType = p.bType = p.cType = type;
@@ -38,28 +38,30 @@ public:
     std::vector<int64_t> params = packParams(p);
     auto aligned = (reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64;
     void *buffers[] = {a.data(), b.data(), c.data(), reinterpret_cast<void *>(aligned)};
-    KernelFn kernel = findBuiltinKernel("gemm_f32", bestLevel());
+    KernelFn kernel = findBuiltinKernel("gemm_f32", level);
     uint64_t begin = nowNs();
     kernel(buffers, params.data(), 0, gemmUnits(p), 0);
     return static_cast<double>(nowNs() - begin) / 1e3;
   }
 
 private:
+  FeatureLevel level;
   GemmParams p;
   std::vector<uint32_t> a, b, c, workspace;
 };
 
 } // namespace
 
-double bf16SpeedUp() {
-  TimedProduct wide(format::kF32), narrow(format::kBf16);
+double bf16SpeedUp(bool tiles) {
+  FeatureLevel level = bestLevel(tiles);
+  TimedProduct wide(format::kF32, level), narrow(format::kBf16, level);
   double wideUs = wide.microseconds(), narrowUs = narrow.microseconds();
   constexpr int rounds = 20;
   for (int i = 0; i < rounds; ++i) {
     wideUs = std::min(wideUs, wide.microseconds());
     narrowUs = std::min(narrowUs, narrow.microseconds());
   }
-  return bestLevel() <= FeatureLevel::V4 ? 1 : wideUs / narrowUs;
+  return level <= FeatureLevel::V4 ? 1 : wideUs / narrowUs;
 }
 
 } // namespace sluice::cli

@@ -139,7 +139,7 @@ void fitRates(const std::vector<MeasuredLaunch> &launches, DeviceRates &rates) {
   double flops = rates.product.flops;
   fitProducts(launches, ProductKind::Conv, rates.conv, flops);
   fitProducts(launches, ProductKind::ConvWeightGrad, rates.convWeightGrad, flops);
-  // Operands of f16 are widened and run through them too, and convolutions of bf16.
+  // Operands of f16 are widened and run through them too.
   rates.bf16Flops = rates.f16Flops = rates.conv16Flops = flops;
   fitBandwidth(launches, rates);
   fitVector(launches, rates);
