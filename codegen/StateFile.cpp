@@ -1,5 +1,6 @@
 #include "codegen/StateFile.h"
 
+#include "ir/graph/Graph.h"
 #include "runtime/Safetensors.h"
 
 #include "mlir/IR/BuiltinAttributes.h"
@@ -37,9 +38,16 @@ std::vector<char> repeated(const APInt &value, int64_t elementBytes, int64_t cou
   return bytes;
 }
 
+/// Of a shard that of the whole tensor, of which each rank takes its part.
+RankedTensorType wholeType(plan::StateOp state) {
+  RankedTensorType type = state.getTensorType();
+  auto whole = state->getAttrOfType<DenseI64ArrayAttr>(graph::wholeShapeAttr);
+  return whole ? type.clone(whole.asArrayRef()) : type;
+}
+
 /// The initial value, or nothing when the attribute is of a kind that holds no bytes.
 std::optional<TensorBytes> bytesOf(plan::StateOp state) {
-  RankedTensorType type = state.getTensorType();
+  RankedTensorType type = wholeType(state);
   int64_t size = plan::elementBytes(type.getElementType());
   int64_t count = type.getNumElements();
   TensorBytes result;
@@ -134,9 +142,8 @@ Status writeInitialState(ArrayRef<ModuleOp> modules, const std::string &path) {
     if (!value || !type)
       return Status::refused("the initial value of '" + state.getSymName().str() +
                              "' has no bytes that can be stored");
-    tensors.push_back({state.getSymName().str(), *type,
-                       state.getTensorType().getShape().vec(), value->bytes.data(),
-                       value->bytes.size()});
+    tensors.push_back({state.getSymName().str(), *type, wholeType(state).getShape().vec(),
+                       value->bytes.data(), value->bytes.size()});
     values.push_back(std::move(*value));
   }
   return writeSafetensors(path, tensors, {{"kind", "initial state"}});

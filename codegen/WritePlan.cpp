@@ -132,6 +132,11 @@ private:
       entry->name = state.getSymName().str();
       entry->dtype = dtypeOf(state.getType());
       entry->shape = state.getTensorType().getShape().vec();
+      if (auto whole = state->getAttrOfType<DenseI64ArrayAttr>(graph::wholeShapeAttr)) {
+        entry->whole = whole.asArrayRef().vec();
+        entry->shard_rows =
+            state->getAttrOfType<IntegerAttr>(graph::shardRowsAttr).getInt();
+      }
       entry->offset = state.getOffset();
       entry->size = state.getSize();
       entry->role = roleOf(state.getRole());
@@ -322,6 +327,10 @@ private:
     for (auto [i, collective] : llvm::enumerate(collectives)) {
       plan::CollectiveOp op = collective.op;
       auto added = std::make_unique<fbs::CollectiveT>();
+      auto rows = op->getAttrOfType<DenseI64ArrayAttr>(plan::collectiveRowsAttr);
+      added->kind = op.getKind() == "reduce_scatter" ? fbs::CollectiveKind::reduce_scatter
+                    : op.getKind() == "all_gather"   ? fbs::CollectiveKind::all_gather
+                                                     : fbs::CollectiveKind::all_reduce;
       added->dtype =
           static_cast<fbs::DType>(storedType(op.getElement()).value_or(DType::f32));
       added->wait_launches = collective.waitLaunches;
@@ -333,7 +342,9 @@ private:
         part->name = cast<StringAttr>(name).str();
         part->from_space = from.space, part->from_offset = from.offset;
         part->to_space = to.space, part->to_offset = to.offset;
-        part->size = from.size;
+        part->size = std::max(from.size, to.size);
+        if (rows)
+          part->rows = rows[added->parts.size()];
         added->parts.push_back(std::move(part));
       }
       entry.collectives.push_back(std::move(added));

@@ -282,7 +282,9 @@ const SpecKey kKeys[] = {
     {"parallel.data", K::Integer, kReady,
      "ranks that share an update, each with batches of its own; shapes are the "
      "micro-batch of one, accumulate counts those of one; default 1"},
-    {"parallel.zero", K::Integer, kReady, "0"},
+    {"parallel.zero", K::Integer, kReady,
+     "1: ranks share out moments, masters and updates; 2: summed gradients too; default "
+     "0"},
     {"parallel.tensor", K::Integer, kReady, "1"},
     {"parallel.pipeline", K::Integer, kReady, "1"},
     {"parallel.micro_batches", K::Any, kLater, "of a pipeline"},

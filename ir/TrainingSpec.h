@@ -244,6 +244,7 @@ struct TrainingSpec {
   int64_t accumulate = 1; // micro-batches per update
   int64_t asRanks = 1;    // summed as by so many ranks; divides `accumulate`
   int64_t ranks = 1;      // data-parallel ones that share an update
+  int64_t zero = 0;       // 1: they share out optimizer state, 2: gradients too
   std::optional<int64_t>
       bucketBytes;                 // of a message of ranks; none: from the link's rates
   double windowMs = 0;             // predicted time in which gradients become one message

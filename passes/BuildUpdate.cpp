@@ -10,6 +10,7 @@
 #include "passes/OptimizerUpdate.h"
 #include "passes/Passes.h"
 #include "passes/RankReduction.h"
+#include "passes/RankShards.h"
 #include "passes/RankSums.h"
 #include "passes/StateSymbols.h"
 
@@ -26,7 +27,8 @@ namespace {
 /// A trainable parameter with the sum of its gradients over the update's samples.
 struct Gradient {
   graph::ParameterOp parameter;
-  Value sum;
+  Value sum; // of shards that are shared: the own rows
+  RankShards shards = {};
 };
 
 /// Builds the optimizer part of one entry.
@@ -82,6 +84,8 @@ private:
     Value first = b.splat(i64, -1);
     for (size_t i = gradients.size(); i-- > 0;) {
       Value wrong = countNonFinite(b, gradients[i].sum);
+      if (gradients[i].shards.isShared())
+        wrong = sumOverRanks(wrong, nameIn("nonfinite", gradients[i]), builder);
       wrong = b.make<graph::AndOp>(b.compare(wrong, "gt", b.splatLike(wrong, 0)),
                                    isActive(b, gradients[i].parameter));
       first = b.select(wrong, b.splat(i64, static_cast<double>(i)), first);
@@ -96,17 +100,23 @@ private:
     return first;
   }
 
+  static std::string nameIn(StringRef folder, const Gradient &gradient) {
+    graph::ParameterOp parameter = gradient.parameter;
+    return (folder + "/" + modelName(parameter.getSymName())).str();
+  }
+
   Value largestNorm(GraphBuilder &b, ArrayRef<Gradient> gradients) {
     Value largest;
     for (const Gradient &gradient : gradients) {
-      Value squares = squaresOf(b, gradient);
+      Value squares = squaresOf(b, gradient, "norm");
       largest = largest ? b.make<graph::MaxOp>(largest, squares) : squares;
     }
     return b.make<graph::SqrtOp>(largest);
   }
 
-  Value squaresOf(GraphBuilder &b, const Gradient &gradient) {
-    Value squares = b.cast(b.sumAll(b.square(gradient.sum)), b.getF32Type());
+  Value squaresOf(GraphBuilder &b, const Gradient &gradient, StringRef folder) {
+    Value squares =
+        gradient.shards.squares(gradient.sum, nameIn(folder, gradient), builder);
     return b.select(isActive(b, gradient.parameter), squares, b.splatLike(squares, 0));
   }
 
@@ -117,7 +127,7 @@ private:
     GraphBuilder b = at("clip");
     Value total;
     for (const Gradient &gradient : gradients) {
-      Value squares = squaresOf(b, gradient);
+      Value squares = squaresOf(b, gradient, "clip");
       total = total ? b.add(total, squares) : squares;
     }
     Value norm = b.make<graph::SqrtOp>(total);
@@ -147,7 +157,8 @@ private:
     if (!update.whyWide().empty())
       decide(parameter->getParentOfType<ModuleOp>(), modelName(parameter.getSymName()),
              "precision: moments stay f32: " + update.whyWide());
-    update.build(gradient.sum);
+    update.build(gradient.sum,
+                 gradient.shards.isShared() ? gradient.shards : RankShards());
   }
 
   func::FuncOp entry;
@@ -185,6 +196,7 @@ public:
       accumulateThenUpdate(entry, state);
     else
       updateIn(entry, state);
+    reportShards();
     if (failed(noteHyperChanges(getOperation(), spec)))
       signalPassFailure();
   }
@@ -193,9 +205,43 @@ private:
   std::vector<Gradient> gradientsOf(func::FuncOp entry, StateSymbols &state) {
     std::vector<Gradient> gradients;
     for (const NamedValue &result : results(entry))
-      if (StringRef name = result.name; name.consume_front("grad/"))
+      if (StringRef name = result.name; name.consume_front("grad/")) {
         gradients.push_back({state.lookup(("param/" + name).str()), result.value});
+        gradients.back().shards = chooseShards(gradients.back().parameter, entry, state);
+      }
     return gradients;
+  }
+
+  RankShards chooseShards(graph::ParameterOp parameter, func::FuncOp entry,
+                          StateSymbols &state) {
+    OpBuilder builder(returnOf(entry));
+    EntryReads reads(entry, state);
+    std::string reason;
+    OptimizerUpdate update(builder, state, reads, parameter,
+                           spec.precision.optimizerState);
+    RankShards shards = update.chooseShards(std::max(spec.ranks, spec.asRanks), reason);
+    if (spec.zero == 0 || spec.ranks == 1)
+      return shards;
+    shards = shards.asShared();
+    ++(shards.isShared() ? sharedTensors : wholeTensors);
+    if (!shards.isShared())
+      decide(getOperation(), modelName(parameter.getSymName()),
+             "ranks: every rank has all of its state: " + reason);
+    return shards;
+  }
+
+  void reportShards() {
+    if (spec.zero == 0)
+      return;
+    std::string text = "zero: there is one rank, so nothing is shared out";
+    if (spec.ranks > 1)
+      text = "zero: the updates of " + std::to_string(sharedTensors) +
+             " parameters are shared out to " + std::to_string(spec.ranks) + " ranks, " +
+             std::to_string(wholeTensors) + " are updated by every rank";
+    if (spec.ranks > 1 && spec.zero == 2 && spec.accumulate > 1)
+      text += "; accumulators of gradients stay whole, since each rank's sum comes "
+              "before that over ranks";
+    report(getOperation(), text);
   }
 
   void updateIn(func::FuncOp entry, StateSymbols &state) {
@@ -222,9 +268,15 @@ private:
       // From +0, as accumulated sums.
       return b.shift(sumOverRanks(local, name.str(), builder), 0);
     };
-    for (Gradient &gradient : gradients)
-      gradient.sum =
-          sum(gradient.sum, "grad/" + modelName(gradient.parameter.getSymName()));
+    for (Gradient &gradient : gradients) {
+      std::string name = ("grad/" + modelName(gradient.parameter.getSymName())).str();
+      if (!gradient.shards.isShared()) {
+        gradient.sum = sum(gradient.sum, name);
+        continue;
+      }
+      GraphBuilder b(gradient.sum.getLoc(), builder);
+      gradient.sum = b.shift(gradient.shards.sumOwnRows(gradient.sum, name, builder), 0);
+    }
     return sum(count, "count");
   }
 
@@ -236,8 +288,12 @@ private:
     OpBuilder builder(returnOf(entry));
     statistics->apply(entry, /*current=*/false, builder);
     GraphBuilder b(entry.getLoc(), builder);
-    for (Gradient &gradient : gradients)
-      gradient.sum = b.splatLike(gradient.sum, 0);
+    for (Gradient &gradient : gradients) {
+      Type element = graph::tensorType(gradient.sum).getElementType();
+      gradient.sum = gradient.shards.isShared()
+                         ? b.splat(gradient.shards.wholeType(element), 0)
+                         : b.splatLike(gradient.sum, 0);
+    }
     count = sumAllRanks(gradients, b.splatLike(count, 0), builder);
     setResults(entry, UpdateBuilder(entry, spec, state).build(gradients, count));
   }
@@ -326,6 +382,7 @@ private:
 
   const TrainingSpec &spec;
   RankStatistics *statistics = nullptr; // of several ranks
+  int64_t sharedTensors = 0, wholeTensors = 0;
 };
 
 } // namespace

@@ -1,5 +1,6 @@
 // What collectives beside launches must keep to.
 
+#include "ir/graph/RankRows.h"
 #include "passes/Collectives.h"
 #include "passes/QueueVerifier.h"
 
@@ -24,12 +25,8 @@ public:
 private:
   LogicalResult verify(const QueuedCollective &collective) {
     plan::CollectiveOp op = collective.op;
-    for (auto [in, out] : llvm::zip_equal(op.getIns(), op.getOuts()))
-      if (plan::rangeOf(in).size != plan::rangeOf(out).size)
-        return op.emitError("adds ")
-               << plan::rangeOf(in).size << " bytes to give " << plan::rangeOf(out).size;
     SmallVector<LaunchAccess> accesses = accessesOf(op);
-    if (failed(verifyParts(op)))
+    if (failed(verifySizes(op)) || failed(verifyParts(op)))
       return failure();
     for (const LaunchAccess &access : accesses) {
       if (isOnHost(access.range.root))
@@ -37,6 +34,28 @@ private:
       if (failed(verifyLife(collective, access.range.root)) ||
           failed(verifyLaunches(collective, access)) || failed(verifyCopies(op, access)))
         return failure();
+    }
+    return success();
+  }
+
+  static LogicalResult verifySizes(plan::CollectiveOp op) {
+    auto rows = op->getAttrOfType<DenseI64ArrayAttr>(plan::collectiveRowsAttr);
+    bool gathers = op.getKind() == "all_gather";
+    auto module = op->getParentOfType<ModuleOp>();
+    auto ranks = module ? module->getAttrOfType<IntegerAttr>(ranksAttr) : nullptr;
+    for (auto [i, in] : llvm::enumerate(op.getIns())) {
+      int64_t from = plan::rangeOf(in).size, to = plan::rangeOf(op.getOuts()[i]).size;
+      if (!rows) {
+        if (from != to)
+          return op.emitError("adds ") << from << " bytes to give " << to;
+        continue;
+      }
+      int64_t whole = gathers ? to : from, part = gathers ? from : to;
+      int64_t own = graph::RankRows{rows[i], ranks ? ranks.getInt() : 1}.most();
+      if (rows[i] < 1 || whole % rows[i] != 0 || part != whole / rows[i] * own)
+        return op.emitError("deals out ")
+               << whole << " bytes in " << rows[i] << " rows as " << part
+               << " bytes for each rank";
     }
     return success();
   }

@@ -11,6 +11,10 @@ namespace sluice {
 /// has, with its name and the type of its elements (elementAttr).
 inline constexpr llvm::StringLiteral collectiveKernel = "all_reduce";
 inline constexpr llvm::StringLiteral collectiveNameAttr = "plan.collective";
+/// Then also "all_reduce", "reduce_scatter" or "all_gather", and of the last two the rows
+/// that are dealt out.
+inline constexpr llvm::StringLiteral collectiveKindAttr = "plan.collective_kind";
+inline constexpr llvm::StringLiteral collectiveRowCountAttr = "plan.collective_rows";
 bool isCollective(plan::LaunchOp launch);
 
 /// Of the module: how many ranks share an update and what one waits for others; the
@@ -25,6 +29,9 @@ inline constexpr llvm::StringLiteral hasBudgetAttr = "graph.has_budget";
 /// True if the sum may take the bytes of the state that it is read from: the entry writes
 /// the symbol anew, and nothing else reads what it was.
 bool reducesInPlace(graph::AllReduceOp op);
+
+/// True if an operation that is the only one to read `value` may write over its bytes.
+bool mayOverwrite(mlir::Value value);
 
 /// A collective of a program, and between which launches it runs.
 struct QueuedCollective {

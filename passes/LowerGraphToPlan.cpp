@@ -48,6 +48,7 @@ public:
       builder.bind(root, builder.stateBuffer(symbol));
     bindOutputs();
     bindGradients();
+    bindSharedGradients();
     bindAddedSums(function.getBody().front(), builder);
     Block &block = function.getBody().front();
     bool failedAny = false; // report all, not the first
@@ -121,6 +122,24 @@ private:
           builder.bind(source, builder.buffer(state.getSymName().split('/').second,
                                               "gradients", source.getType()));
       }
+    }
+  }
+
+  /// Of updates that ranks share out: what is summed over ranks, and the own rows.
+  void bindSharedGradients() {
+    for (auto sum : function.getBody().front().getOps<graph::ReduceScatterOp>()) {
+      StringRef name = sum.getName();
+      name.consume_front("grad/");
+      Value whole = storageRoot(sum.getX());
+      Operation *producer = whole.getDefiningOp();
+      bool isOwn =
+          producer && !isReadNarrow(producer) &&
+          !isa<graph::ReadOp, graph::ConstantOp, graph::SliceOp, graph::TransposeOp>(
+              producer);
+      if (isOwn && !builder.find(whole) && !targets.count(whole))
+        builder.bind(whole, builder.buffer(name, "gradients", whole.getType()));
+      if (!builder.find(sum.getY()))
+        builder.bind(sum.getY(), builder.buffer(name, "gradients", sum.getType()));
     }
   }
 

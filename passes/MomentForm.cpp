@@ -2,6 +2,7 @@
 
 #include "ir/graph/GraphBuilder.h"
 #include "passes/NarrowState.h"
+#include "passes/RankShards.h"
 
 #include <bit>
 
@@ -23,6 +24,8 @@ int64_t blockOf(int64_t elements) {
 bool isEmbedding(graph::ParameterOp parameter) {
   auto module = parameter->getParentOfType<ModuleOp>();
   WalkResult result = module.walk([&](graph::GatherOp gather) {
+    if (gather->hasAttr(ownRowsAttr))
+      return WalkResult::advance();
     Value table = gather.getX();
     if (auto cast = table.getDefiningOp<graph::CastOp>())
       table = cast.getX();
@@ -61,12 +64,14 @@ MomentForm MomentForm::choose(StringRef format, StringRef optimizer,
 
 StoredMoment::StoredMoment(MomentForm form, StringRef symbol, RankedTensorType type,
                            double fill, StringRef group, StateSymbols &state,
-                           EntryReads &reads, OpBuilder &builder)
+                           EntryReads &reads, OpBuilder &builder,
+                           const RankShards &shards)
     : form(form), reads(reads), builder(builder) {
   Type stored = form.hasBlocks()                ? Type(builder.getI8Type())
                 : form.kind == MomentForm::Bf16 ? Type(builder.getBF16Type())
                                                 : type.getElementType();
   tensor = state.declare(symbol, type.clone(stored), "moment", group);
+  shards.shard(tensor);
   if (fill != 0 && !form.hasBlocks())
     tensor.setFillAttr(builder.getF64FloatAttr(fill));
   graph::GraphBuilder b(tensor.getLoc(), builder);
@@ -79,6 +84,7 @@ StoredMoment::StoredMoment(MomentForm form, StringRef symbol, RankedTensorType t
   scale = state.declare((symbol + suffix).str(),
                         RankedTensorType::get({blocks}, builder.getF32Type()), "moment",
                         group);
+  shards.shard(scale);
   if (fill != 0)
     setFill(fill);
   exact = decode();

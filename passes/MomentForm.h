@@ -25,12 +25,15 @@ struct MomentForm {
                            graph::ParameterOp parameter, std::string &reason);
 };
 
-/// One moment: read as f32, written in its form.
+class RankShards;
+
+/// One moment: read as f32, written in its form. `type` is that of the whole; of one that
+/// is shared out to ranks it has the own rows.
 class StoredMoment {
 public:
   StoredMoment(MomentForm form, llvm::StringRef symbol, mlir::RankedTensorType type,
                double fill, llvm::StringRef group, StateSymbols &state, EntryReads &reads,
-               mlir::OpBuilder &builder);
+               mlir::OpBuilder &builder, const RankShards &shards);
 
   /// f32; where there are blocks of shape [blocks, elements of a block].
   mlir::Value value() const { return exact; }

@@ -2,6 +2,7 @@
 
 #include "ir/graph/GraphBuilder.h"
 #include "ir/graph/Interpreter.h"
+#include "passes/RankShards.h"
 
 #include "mlir/IR/DialectResourceBlobManager.h"
 #include "llvm/ADT/APFloat.h"
@@ -112,6 +113,30 @@ Value readExact(graph::ParameterOp parameter, StateSymbols &state, EntryReads &r
   return b.cast(stored, builder.getF32Type());
 }
 
+bool isRoundedStochastically(graph::ParameterOp parameter, const StateSymbols &state) {
+  return !parameter.getTensorType().getElementType().isF32() &&
+         !state.lookup(masterName(parameter, false)) &&
+         !state.lookup(masterName(parameter, true));
+}
+
+Value readExact(graph::ParameterOp parameter, const RankShards &shards,
+                StateSymbols &state, EntryReads &reads, OpBuilder &builder) {
+  if (!shards.isShared())
+    return readExact(parameter, state, reads, builder);
+  graph::ParameterOp master = state.lookup(masterName(parameter, false));
+  graph::ParameterOp low = state.lookup(masterName(parameter, true));
+  if (master) {
+    shards.shard(master);
+    return reads.read(master);
+  }
+  Value own = shards.ownRows(reads.read(parameter), reads, builder);
+  if (!low)
+    return own;
+  shards.shard(low);
+  graph::GraphBuilder b(parameter.getLoc(), builder);
+  return b.make<graph::JoinSplitOp>(own, reads.read(low));
+}
+
 /// Ids with the top bit set are no operation's of a model.
 Value randomOfUpdate(graph::ParameterOp target, ArrayRef<int64_t> shape,
                      EntryReads &reads, OpBuilder &builder) {
@@ -147,6 +172,26 @@ void writeExact(graph::ParameterOp parameter, Value value, StateSymbols &state,
   ArrayRef<int64_t> shape = graph::tensorType(value).getShape();
   write(parameter, b.make<graph::RoundStochasticOp>(
                        value, randomOfUpdate(parameter, shape, reads, builder)));
+}
+
+void writeExact(graph::ParameterOp parameter, Value value, const RankShards &shards,
+                StateSymbols &state, OpBuilder &builder) {
+  graph::GraphBuilder b(parameter.getLoc(), builder);
+  RankedTensorType type = parameter.getTensorType();
+  Type element = type.getElementType();
+  graph::ParameterOp master = state.lookup(masterName(parameter, false));
+  graph::ParameterOp low = state.lookup(masterName(parameter, true));
+  Value stored = value;
+  if (low || (master && element.isBF16()))
+    stored = b.make<graph::SplitHighOp>(value);
+  else if (master)
+    stored = b.cast(value, element);
+  if (master)
+    b.create<graph::WriteOp>(master.getSymName(), value);
+  if (low)
+    b.create<graph::WriteOp>(low.getSymName(), b.make<graph::SplitLowOp>(value));
+  Value whole = shards.gatherRows(stored, parameter.getSymName(), builder);
+  b.create<graph::WriteOp>(parameter.getSymName(), b.reshape(whole, type.getShape()));
 }
 
 } // namespace sluice

@@ -5,6 +5,8 @@
 
 namespace sluice {
 
+class RankShards;
+
 /// Gives a parameter the 16-bit type and, by `master`, declares beside it:
 ///   split  master/NAME/low, i16: with the parameter the exact f32 (bf16 only)
 ///   fp32   master/NAME, f32; in bf16 the parameter is its upper half as under split, so
@@ -19,10 +21,21 @@ void storeNarrow(graph::ParameterOp parameter, mlir::FloatType narrow,
 mlir::Value readExact(graph::ParameterOp parameter, StateSymbols &state,
                       EntryReads &reads, mlir::OpBuilder &builder);
 
+/// The same, of the own rows of a parameter that is shared out to ranks.
+mlir::Value readExact(graph::ParameterOp parameter, const RankShards &shards,
+                      StateSymbols &state, EntryReads &reads, mlir::OpBuilder &builder);
+
+/// True for a parameter of 16 bits without a master: updates round it stochastically.
+bool isRoundedStochastically(graph::ParameterOp parameter, const StateSymbols &state);
+
 /// Writes an f32 value to the parameter and its master. Without one it is rounded
 /// stochastically, by random numbers of seed, update, name and element.
 void writeExact(graph::ParameterOp parameter, mlir::Value value, StateSymbols &state,
                 EntryReads &reads, mlir::OpBuilder &builder);
+
+/// Writes the own rows to the master, and all rows to the parameter.
+void writeExact(graph::ParameterOp parameter, mlir::Value value, const RankShards &shards,
+                StateSymbols &state, mlir::OpBuilder &builder);
 
 /// f32 in [0, 1) for one tensor of state in one update, keyed by seed, update, name and
 /// element.

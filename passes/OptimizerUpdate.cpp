@@ -88,15 +88,16 @@ Value OptimizerUpdate::keep(StringRef name, RankedTensorType type, double fill) 
   std::string symbol = ("opt/" + modelName(parameter.getSymName()) + "/" + name).str();
   return kept
       .emplace_back(form, symbol, type.clone(builder.getF32Type()), fill,
-                    *parameter.getGroup(), state, reads, builder)
+                    *parameter.getGroup(), state, reads, builder, shards)
       .value();
 }
 
 void OptimizerUpdate::build(Value gradient) {
   graph::GraphBuilder b(parameter.getLoc(), builder);
-  Value exact = readExact(parameter, state, reads, builder), w = exact;
+  Value exact = readExact(parameter, shards, state, reads, builder), w = exact;
+  ArrayRef<int64_t> shape = graph::tensorType(exact).getShape();
   if (form.hasBlocks()) { // all in the shape of the blocks
-    int64_t elements = parameter.getTensorType().getNumElements();
+    int64_t elements = graph::tensorType(exact).getNumElements();
     w = b.reshape(w, {elements / form.block, form.block});
     gradient = b.reshape(gradient, {elements / form.block, form.block});
   }
@@ -104,9 +105,12 @@ void OptimizerUpdate::build(Value gradient) {
       llvm::is_contained({"adam", "adamw", "nadam", "radam", "lamb"}, kind());
   Operation *op = isAdamLike ? adamLike(w, gradient) : other(w, gradient);
   Value moves = applies();
-  Value next = b.reshape(op->getResult(0), parameter.getTensorType().getShape());
+  Value next = b.reshape(op->getResult(0), shape);
   next = b.select(b.broadcastLike(moves, next), next, exact);
-  writeExact(parameter, next, state, reads, builder);
+  if (shards.isShared())
+    writeExact(parameter, next, shards, state, builder);
+  else
+    writeExact(parameter, next, state, reads, builder);
   for (auto [moment, value] : llvm::zip_equal(kept, op->getResults().drop_front()))
     moment.write(value, moves);
 }

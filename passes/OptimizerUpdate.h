@@ -2,6 +2,7 @@
 // One optimizer operation per parameter, with the state it keeps.
 
 #include "passes/MomentForm.h"
+#include "passes/RankShards.h"
 #include "passes/StateSymbols.h"
 
 namespace sluice {
@@ -18,6 +19,15 @@ public:
 
   /// From the mean gradient; writes the parameter and its state.
   void build(mlir::Value gradient);
+  /// The same of the own rows of what is shared out to ranks.
+  void build(mlir::Value gradient, const RankShards &shared) {
+    shards = shared;
+    build(gradient);
+  }
+  /// How the update can be shared out to ranks; `reason`: why it cannot.
+  RankShards chooseShards(int64_t ranks, std::string &reason) {
+    return RankShards::choose(parameter, kind(), form, ranks, state, reason);
+  }
   MomentForm momentForm() const { return form; }
   /// Why the moments are f32 although the format has blocks; else empty.
   const std::string &whyWide() const { return wideReason; }
@@ -59,6 +69,7 @@ private:
   mlir::Value finite;
   mlir::DictionaryAttr options;
   MomentForm form;
+  RankShards shards;
   std::string wideReason;
   std::vector<StoredMoment> kept;
   llvm::SmallVector<mlir::Value> hyperValues;

@@ -83,8 +83,10 @@ bool isCollective(plan::LaunchOp launch) { return launch->hasAttr(collectiveName
 
 SmallVector<LaunchAccess> accessesOf(plan::CollectiveOp collective) {
   SmallVector<LaunchAccess> accesses;
+  // Sums of rows come about where the operands lie.
+  bool overwrites = collective.getKind() == "reduce_scatter";
   for (Value value : collective.getIns())
-    accesses.push_back({plan::rangeOf(value), true, false});
+    accesses.push_back({plan::rangeOf(value), true, overwrites});
   for (Value value : collective.getOuts())
     accesses.push_back({plan::rangeOf(value), false, true});
   return accesses;

@@ -36,6 +36,23 @@ Type elementOf(plan::LaunchOp launch) {
 plan::StageOp stageOf(plan::LaunchOp launch) {
   return cast<plan::StageOp>(launch.getBody().front().front());
 }
+StringAttr kindOf(plan::LaunchOp launch) {
+  auto kind = launch->getAttrOfType<StringAttr>(collectiveKindAttr);
+  return kind ? kind : StringAttr::get(launch.getContext(), "all_reduce");
+}
+bool dealsRows(plan::LaunchOp launch) { return launch->hasAttr(collectiveRowCountAttr); }
+
+/// Of the tensor that all ranks have parts in.
+int64_t wholeBytes(plan::LaunchOp launch) {
+  plan::StageOp stage = stageOf(launch);
+  return std::max(plan::rangeOf(stage.getIns().front()).size,
+                  plan::rangeOf(stage.getOuts().back()).size);
+}
+/// What it is on the link beside a sum that goes there and back.
+int64_t linkBytes(plan::LaunchOp launch) {
+  int64_t bytes = wholeBytes(launch);
+  return dealsRows(launch) ? (bytes + 1) / 2 : bytes;
+}
 
 class ProgramScheduler {
 public:
@@ -52,6 +69,8 @@ public:
       return failure();
     if (!given.empty()) // of a rank that waits for others anyway
       problem.heldBytes = 0;
+    else if (!program->getParentOfType<ModuleOp>()->hasAttr(bucketBytesAttr))
+      problem.bucketBytes = fastestBucket(problem);
     CollectiveSchedule schedule = scheduleCollectives(problem);
     for (int64_t held = totalBytes() / 2; schedule.error.empty() && !maySpend &&
                                           given.empty() && peakOf(schedule) > peakNow();
@@ -63,14 +82,12 @@ public:
     }
     if (!schedule.error.empty())
       return program.emitError("the collectives cannot be scheduled: ") << schedule.error;
+    describe(schedule); // of launches that are gone afterwards
     apply(schedule);
-    describe(schedule);
     return success();
   }
 
   /// For the report.
-    else if (!program->getParentOfType<ModuleOp>()->hasAttr(bucketBytesAttr))
-      problem.bucketBytes = fastestBucket(problem);
   std::string text;
 
   /// Names of the collectives of each message.
@@ -91,8 +108,10 @@ private:
     accesses.push_back(accessesOf(launch));
     if (isCollective(launch)) {
       node.us = 0;
-      node.bytes = accesses.back().front().range.size;
-      node.kind = kinds.try_emplace(elementOf(launch), kinds.size()).first->second;
+      node.bytes = linkBytes(launch);
+      (kindOf(launch) == "all_gather" ? gathered : summed) += wholeBytes(launch);
+      std::pair<Type, Attribute> kind(elementOf(launch), kindOf(launch));
+      node.kind = kinds.try_emplace(kind, kinds.size()).first->second;
       byName[nameOf(launch).getValue()] = index;
     }
     for (const LaunchAccess &access : accesses.back())
@@ -217,30 +236,36 @@ private:
     double sent = 0;
     for (const CollectiveSchedule::Message &message : schedule.messages)
       sent += message.endUs - message.beginUs;
-    text =
-        llvm::formatv("{0} bytes of sums over ranks in {1} messages an update, {2:F0} us "
-                      "on the link; of the {3:F0} us of '{4}' {5:F0} us wait for them "
-                      "(predicted)",
-                      totalBytes(), schedule.messages.size(), sent, schedule.timeUs,
-                      program.getEntry(), schedule.waitedUs)
-            .str();
+    std::string what = llvm::formatv("{0} bytes of sums over ranks", summed).str();
+    if (gathered > 0)
+      what += llvm::formatv(" and {0} bytes that ranks gather", gathered).str();
+    text = llvm::formatv("{0} in {1} messages an update, {2:F0} us on the link; of the "
+                         "{3:F0} us of '{4}' {5:F0} us wait for them (predicted)",
+                         what, schedule.messages.size(), sent, schedule.timeUs,
+                         program.getEntry(), schedule.waitedUs)
+               .str();
   }
 
   void create(const CollectiveSchedule::Message &message, OpBuilder &builder) {
     SmallVector<Value> ins, outs;
     SmallVector<StringRef> names;
+    SmallVector<int64_t> rows;
     std::vector<std::string> &texts = messages.emplace_back();
     for (int32_t node : message.nodes) {
       ins.push_back(stageOf(launches[node]).getIns()[0]);
-      outs.push_back(stageOf(launches[node]).getOuts()[0]);
+      outs.push_back(stageOf(launches[node]).getOuts().back());
+      if (auto count = launches[node]->getAttrOfType<IntegerAttr>(collectiveRowCountAttr))
+        rows.push_back(count.getInt());
       names.push_back(nameOf(launches[node]));
       texts.push_back(names.back().str());
     }
     plan::LaunchOp first = launches[message.nodes.front()];
-    builder.create<plan::CollectiveOp>(
-        first.getLoc(), builder.getStringAttr("all_reduce"),
-        builder.getStrArrayAttr(names), TypeAttr::get(elementOf(first)), ins, outs,
+    auto created = builder.create<plan::CollectiveOp>(
+        first.getLoc(), kindOf(first), builder.getStrArrayAttr(names),
+        TypeAttr::get(elementOf(first)), ins, outs,
         builder.getF64FloatAttr(message.endUs - message.beginUs));
+    if (!rows.empty())
+      created->setAttr(plan::collectiveRowsAttr, builder.getDenseI64ArrayAttr(rows));
   }
 
   /// Signals of the launches, and what launches wait for.
@@ -269,8 +294,9 @@ private:
   CollectiveProblem problem;
   std::vector<SmallVector<LaunchAccess>> accesses;
   llvm::DenseMap<const void *, std::vector<size_t>> history;
-  llvm::DenseMap<Type, int32_t> kinds;
+  llvm::DenseMap<std::pair<Type, Attribute>, int32_t> kinds;
   llvm::StringMap<int32_t> byName;
+  int64_t summed = 0, gathered = 0; // bytes
 };
 
 struct ScheduleCollectives : impl::ScheduleCollectivesBase<ScheduleCollectives> {

@@ -107,6 +107,9 @@ plan::StateOp createState(const Entry &entry, int64_t offset, OpBuilder &builder
     state.addAttribute("saved", builder.getUnitAttr());
   if (op.getGroupAttr())
     state.addAttribute("group", op.getGroupAttr());
+  for (StringRef name : {graph::wholeShapeAttr, graph::shardRowsAttr})
+    if (Attribute attr = op->getAttr(name))
+      state.addAttribute(name, attr);
   setInitialValue(state, op, builder);
   return cast<plan::StateOp>(builder.create(state));
 }

@@ -3,6 +3,7 @@
 #include "runtime/CheckpointShards.h"
 #include "runtime/Fill.h"
 #include "runtime/Safetensors.h"
+#include "runtime/StateShard.h"
 #include "runtime/StateTransfer.h"
 
 #include <algorithm>
@@ -80,10 +81,19 @@ static void removeOld(const std::string &folder, int64_t step, int keep) {
   removeUnlistedShards(folder);
 }
 
+/// Of a shard: the own elements, which lie at its front.
+static SliceToWrite sliceOf(const Session &session, const fbs::StateTensor &tensor,
+                            TensorToWrite out) {
+  ElementRange own = ownElements(session.plan(), tensor, session.rank());
+  out.bytes = (own.end - own.begin) * dtypeSize(out.dtype);
+  out.shape = {static_cast<int64_t>(own.end - own.begin)};
+  return {std::move(out), own.begin, wholeShapeOf(tensor)};
+}
+
 /// The saved state, in the order of names.
-static std::vector<TensorToWrite> savedTensors(const Session &session) {
+static ShardContent savedTensors(const Session &session) {
   const auto *state = session.plan().raw().state();
-  std::vector<TensorToWrite> tensors;
+  ShardContent content;
   for (uint32_t i = 0; i < sizeOf(state); ++i) {
     const fbs::StateTensor *tensor = state->Get(i);
     if (!tensor->saved())
@@ -91,15 +101,21 @@ static std::vector<TensorToWrite> savedTensors(const Session &session) {
     TensorToWrite out;
     out.name = textOf(tensor->name());
     out.dtype = static_cast<DType>(tensor->dtype());
-    if (tensor->shape())
-      out.shape.assign(tensor->shape()->begin(), tensor->shape()->end());
+    out.shape = wholeShapeOf(*tensor);
     out.data = session.state(out.name).data();
     out.bytes = tensor->size();
-    tensors.push_back(std::move(out));
+    if (isShard(*tensor))
+      content.slices.push_back(sliceOf(session, *tensor, std::move(out)));
+    else
+      content.tensors.push_back(std::move(out));
   }
-  std::sort(tensors.begin(), tensors.end(),
-            [](const auto &a, const auto &b) { return a.name < b.name; });
-  return tensors;
+  std::ranges::sort(content.tensors, {}, &TensorToWrite::name);
+  std::ranges::sort(content.slices, {},
+                    [](const SliceToWrite &slice) { return slice.tensor.name; });
+  constexpr double share = 0.25; // of the timeout
+  content.patience = std::chrono::milliseconds(
+      static_cast<int64_t>(share * 1e3 * session.plan().raw().timeout_s()));
+  return content;
 }
 
 static Metadata metadataOf(const Session &session) {
@@ -128,12 +144,17 @@ Result<std::string> saveCheckpoint(const Session &session, const std::string &fo
                                           "': " + error.message())
                         : Status::success();
   std::string path = (fs::path(folder) / fileName(session.updates())).string();
-  Communicator *comm = options.byAllRanks ? session.communicator() : nullptr;
+  bool together = options.byAllRanks || session.plan().hasShards();
+  Communicator *comm = together ? session.communicator() : nullptr;
+  if (session.plan().hasShards() && !comm)
+    return Status::usage("the plan's " + std::to_string(session.plan().ranks()) +
+                         " ranks hold parts of its state: a session without them has no "
+                         "whole checkpoint to write");
   if (comm)
     status = saveShards(*comm, path, session.updates(), savedTensors(session),
                         metadataOf(session), options.observer, std::move(status));
   else if (status.ok())
-    status = writeSafetensors(path, savedTensors(session), metadataOf(session),
+    status = writeSafetensors(path, savedTensors(session).tensors, metadataOf(session),
                               options.observer);
   if (!status.ok())
     return status;

@@ -16,7 +16,7 @@ struct CheckpointOptions {
   int keep = 2; // newest files kept, the one just written included
   AtomicFile::Observer observer;
   /// Of a session that shares updates: every rank writes a part of the tensors, and all
-  /// ranks call saveCheckpoint.
+  /// ranks call saveCheckpoint. So they always do where ranks hold state in shards.
   bool byAllRanks = false;
 };
 

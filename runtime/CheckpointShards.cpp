@@ -4,7 +4,10 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <future>
 #include <set>
+#include <system_error>
 
 namespace sluice {
 
@@ -83,9 +86,11 @@ struct Outcome {
 /// One save, as one rank sees it.
 class Saving {
 public:
-  Saving(Communicator &comm, const std::string &path, int64_t step)
-      : comm(comm), path(path), step(step), folder(fs::path(path).parent_path()),
-        stem(fs::path(path).stem().string()), outcomes(comm.size()) {
+  Saving(Communicator &comm, const std::string &path, int64_t step,
+         std::chrono::milliseconds patience)
+      : comm(comm), path(path), step(step), patience(patience),
+        folder(fs::path(path).parent_path()), stem(fs::path(path).stem().string()),
+        outcomes(comm.size()) {
     for (uint64_t r = 0; r < outcomes.size(); ++r)
       shards.push_back({r, r + 1});
   }
@@ -107,6 +112,29 @@ public:
                           ": " + outcomes[r].text};
     return Status::success();
   }
+  /// Runs `work` on all ranks. Meanwhile they meet again and again, each within a share
+  /// of the timeout, until it is done on all of them.
+  Status together(const std::function<Outcome()> &work, std::string_view what) {
+    std::future<Outcome> running;
+    try {
+      running = std::async(std::launch::async, work);
+    } catch (const std::system_error &) { // no thread to be had: the others wait
+      std::promise<Outcome> done;
+      done.set_value(work());
+      running = done.get_future();
+    }
+    for (int64_t busy = 1; busy > 0;) {
+      busy = running.wait_for(patience) != std::future_status::ready;
+      const Part part{&busy, sizeof busy};
+      if (Status status =
+              comm.allReduce({&part, 1}, SumType::i64, {"checkpoint", step, what});
+          !status.ok()) {
+        running.wait();
+        return status;
+      }
+    }
+    return exchange(running.get(), what);
+  }
   Status agreeOnGeneration(const Status &prepared) {
     if (comm.rank() == 0 && prepared.ok())
       generation = nextGeneration(folder, stem);
@@ -121,11 +149,20 @@ public:
     return shardName(stem, rank, comm.size(), generation);
   }
   std::string ownPath() const { return (folder / nameOf(comm.rank())).string(); }
-  Status writePart(std::span<const TensorToWrite> tensors, const Metadata &metadata,
+  Status writePart(const ShardContent &content, Metadata metadata,
+                   const AtomicFile::Observer &observer) {
+    std::vector<TensorToWrite> tensors =
+        partOf(comm.rank(), comm.size(), content.tensors);
+    for (const SliceToWrite &slice : content.slices) {
+      tensors.push_back(slice.tensor);
+      metadata[sliceKey(slice.tensor.name)] = sliceText(slice.begin, slice.wholeShape);
+    }
+    return together([&] { return writeOwn(tensors, metadata, observer); }, "parts");
+  }
+  Outcome writeOwn(std::span<const TensorToWrite> tensors, const Metadata &metadata,
                    const AtomicFile::Observer &observer) {
     Outcome own;
-    Status status = writeSafetensors(ownPath(), partOf(comm.rank(), comm.size(), tensors),
-                                     metadata, observer);
+    Status status = writeSafetensors(ownPath(), tensors, metadata, observer);
     if (status.ok()) {
       auto file = SafetensorsFile::open(ownPath());
       if (file)
@@ -135,7 +172,7 @@ public:
         status = file.status();
     }
     own.set(status);
-    return exchange(own, "parts");
+    return own;
   }
   /// By rank 0, who has to see what the others have written.
   Status writeList(Metadata metadata, const AtomicFile::Observer &observer) {
@@ -154,16 +191,20 @@ public:
     return writeSafetensors(path, {}, metadata, observer);
   }
   Status finish(const Metadata &metadata, const AtomicFile::Observer &observer) {
-    Outcome own;
-    if (comm.rank() == 0)
-      own.set(writeList(metadata, observer));
-    return exchange(own, "list");
+    auto write = [&] {
+      Outcome own;
+      if (comm.rank() == 0)
+        own.set(writeList(metadata, observer));
+      return own;
+    };
+    return together(write, "list");
   }
 
 private:
   Communicator &comm;
   const std::string &path;
   int64_t step;
+  std::chrono::milliseconds patience;
   fs::path folder;
   std::string stem;
   int64_t generation = 0;
@@ -174,12 +215,12 @@ private:
 } // namespace
 
 Status saveShards(Communicator &comm, const std::string &path, int64_t step,
-                  std::span<const TensorToWrite> tensors, Metadata metadata,
+                  const ShardContent &content, Metadata metadata,
                   const AtomicFile::Observer &observer, Status prepared) {
-  Saving saving(comm, path, step);
+  Saving saving(comm, path, step, content.patience);
   if (Status status = saving.agreeOnGeneration(prepared); !status.ok())
     return status;
-  Status status = saving.writePart(tensors, metadata, observer);
+  Status status = saving.writePart(content, metadata, observer);
   if (status.ok())
     status = saving.finish(metadata, observer);
   std::error_code error;

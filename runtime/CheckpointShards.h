@@ -11,11 +11,26 @@
 
 namespace sluice {
 
-/// Writes the checkpoint `path` of `tensors`, which are the same on all ranks. All ranks
-/// call it, and get an error if one of them does. `prepared`: whether this rank could do
-/// what comes before.
+/// A rank's own elements of a tensor, from `begin` on; its `shape` is their count.
+struct SliceToWrite {
+  TensorToWrite tensor;
+  uint64_t begin = 0;
+  std::vector<int64_t> wholeShape;
+};
+
+/// What a rank has to write.
+struct ShardContent {
+  std::vector<TensorToWrite> tensors; ///< the same on all ranks: each writes some
+  std::vector<SliceToWrite> slices;   ///< of the same tensors on all ranks
+  /// So often the ranks that write meet those that are done: well below the timeout.
+  std::chrono::milliseconds patience{10000};
+};
+
+/// Writes the checkpoint `path`. All ranks call it, and get an error if one of them does.
+/// Those that are done hear from those that still write, so that no timeout passes.
+/// `prepared`: whether this rank could do what comes before.
 Status saveShards(Communicator &comm, const std::string &path, int64_t step,
-                  std::span<const TensorToWrite> tensors, Metadata metadata,
+                  const ShardContent &content, Metadata metadata,
                   const AtomicFile::Observer &observer, Status prepared);
 
 /// A file with its checksum verified, if it has one, and with the tensors of its parts,

@@ -6,23 +6,48 @@ namespace sluice {
 
 namespace {
 
+/// Rows are whole elements, and every rank has some.
+Status checkRows(const fbs::Plan &plan, const fbs::CollectivePart &part,
+                 uint64_t elementBytes, const std::string &where) {
+  constexpr int64_t mostRows = int64_t(1) << 48;
+  uint64_t rows = static_cast<uint64_t>(part.rows());
+  if (part.rows() < plan.ranks() || part.rows() > mostRows || part.size() == 0 ||
+      part.size() % rows != 0 || part.size() / rows % elementBytes != 0)
+    return Status::damaged(where + " deals out " + std::to_string(part.size()) +
+                           " bytes in " + std::to_string(part.rows()) + " rows over " +
+                           std::to_string(plan.ranks()) + " ranks");
+  return Status::success();
+}
+
 Status checkPart(const fbs::Plan &plan, const fbs::Program &program,
-                 const fbs::CollectivePart &part, uint64_t elementBytes,
-                 const std::string &where) {
-  auto lies = [&](fbs::Space space, uint64_t offset) {
+                 const fbs::CollectivePart &part, fbs::CollectiveKind kind,
+                 uint64_t elementBytes, const std::string &where) {
+  bool deals = kind != fbs::CollectiveKind::all_reduce;
+  if (deals)
+    if (Status status = checkRows(plan, part, elementBytes, where); !status.ok())
+      return status;
+  if (!deals && part.rows() != 0)
+    return Status::damaged(where + " has rows, but is a sum of all");
+  uint64_t own = part.size(); // of a rank
+  if (deals)
+    own = part.size() / static_cast<uint64_t>(part.rows()) *
+          static_cast<uint64_t>((part.rows() + plan.ranks() - 1) / plan.ranks());
+  auto lies = [&](fbs::Space space, uint64_t offset, uint64_t size) {
     if (space != fbs::Space::state && space != fbs::Space::step)
       return false;
     uint64_t limit =
         space == fbs::Space::state ? plan.state_bytes() : program.step_bytes();
-    return offset % elementBytes == 0 && liesInside(offset, part.size(), limit);
+    return offset % elementBytes == 0 && liesInside(offset, size, limit);
   };
   if (viewOf(part.name()).empty() || viewOf(part.name()).size() > 1024)
     return Status::damaged(where + " has no name, or one that is too long");
   if (part.size() % elementBytes != 0)
     return Status::damaged(where + " is not made of elements of " +
                            std::to_string(elementBytes) + " bytes");
-  if (!lies(part.from_space(), part.from_offset()) ||
-      !lies(part.to_space(), part.to_offset()))
+  bool gathers = kind == fbs::CollectiveKind::all_gather;
+  bool scatters = kind == fbs::CollectiveKind::reduce_scatter;
+  if (!lies(part.from_space(), part.from_offset(), gathers ? own : part.size()) ||
+      !lies(part.to_space(), part.to_offset(), scatters ? own : part.size()))
     return Status::damaged(where + " lies outside its reservation or is unaligned");
   return Status::success();
 }
@@ -33,6 +58,7 @@ bool isSame(const fbs::Collective &a, const fbs::Collective &b) {
     return false;
   for (uint32_t i = 0; i < sizeOf(a.parts()); ++i)
     if (a.parts()->Get(i)->size() != b.parts()->Get(i)->size() ||
+        a.parts()->Get(i)->rows() != b.parts()->Get(i)->rows() ||
         viewOf(a.parts()->Get(i)->name()) != viewOf(b.parts()->Get(i)->name()))
       return false;
   return true;
@@ -57,17 +83,23 @@ Status checkCollectives(const fbs::Plan &plan, const fbs::Program &program,
   for (uint32_t i = 0; i < sizeOf(program.collectives()); ++i) {
     const fbs::Collective *collective = program.collectives()->Get(i);
     std::string name = where + "collective " + std::to_string(i);
-    bool known = collective->dtype() == fbs::DType::f32 ||
-                 collective->dtype() == fbs::DType::f64 ||
-                 collective->dtype() == fbs::DType::i64;
-    if (collective->kind() != fbs::CollectiveKind::all_reduce || !known)
+    bool sums = collective->dtype() == fbs::DType::f32 ||
+                collective->dtype() == fbs::DType::f64 ||
+                collective->dtype() == fbs::DType::i64;
+    bool known = collective->kind() == fbs::CollectiveKind::all_gather
+                     ? collective->dtype() >= fbs::DType::MIN &&
+                           collective->dtype() <= fbs::DType::MAX
+                     : sums && collective->kind() >= fbs::CollectiveKind::MIN &&
+                           collective->kind() <= fbs::CollectiveKind::MAX;
+    if (!known)
       return Status::damaged(name + " is of an unknown kind or type");
     if (sizeOf(collective->parts()) < 1 || !budget.take(sizeOf(collective->parts())))
       return Status::damaged(name + " has no parts, or shares them");
     uint64_t bytes = dtypeSize(static_cast<DType>(collective->dtype()));
     for (uint32_t p = 0; p < sizeOf(collective->parts()); ++p) {
-      Status status = checkPart(plan, program, *collective->parts()->Get(p), bytes,
-                                name + ", part " + std::to_string(p));
+      Status status =
+          checkPart(plan, program, *collective->parts()->Get(p), collective->kind(),
+                    bytes, name + ", part " + std::to_string(p));
       if (!status.ok())
         return status;
     }

@@ -46,12 +46,28 @@ Status CommQueue::finish() {
   return status;
 }
 
+static void moveAll(std::span<const QueuedCollective::Move> moves) {
+  for (const QueuedCollective::Move &move : moves) {
+    if (move.to != move.from)
+      std::memcpy(move.to, move.from, move.bytes);
+    if (move.zeros > 0)
+      std::memset(move.to + move.bytes, 0, move.zeros);
+  }
+}
+
 Status CommQueue::runOne(const QueuedCollective &collective, uint32_t index) {
-  for (size_t i = 0; i < collective.parts.size(); ++i)
-    if (const Part &part = collective.parts[i]; part.data != collective.sources[i])
-      std::memcpy(part.data, collective.sources[i], part.bytes);
-  return comm.allReduce(collective.parts, collective.type,
-                        {current.program, current.update, collective.name, index});
+  const CallLabel label{current.program, current.update, collective.name, index};
+  moveAll(collective.before);
+  Status status = collective.op == CommOp::allReduce
+                      ? comm.allReduce(collective.parts, collective.type, label)
+                  : collective.op == CommOp::reduceScatter
+                      ? comm.reduceScatter(collective.parts, collective.type,
+                                           collective.shards, label)
+                      : comm.allGather(collective.parts, collective.elementBytes,
+                                       collective.shards, label);
+  if (status.ok())
+    moveAll(collective.after);
+  return status;
 }
 
 void CommQueue::runAll() {

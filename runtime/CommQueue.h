@@ -12,11 +12,21 @@
 namespace sluice {
 
 struct QueuedCollective {
+  /// Bytes that are copied on this rank, and zeros behind them.
+  struct Move {
+    uint8_t *to = nullptr;
+    const uint8_t *from = nullptr; ///< the same as `to`: nothing is copied
+    uint64_t bytes = 0, zeros = 0;
+  };
+
+  CommOp op = CommOp::allReduce; ///< or reduceScatter, allGather
   SumType type = SumType::f32;
-  std::vector<Part> parts;              ///< summed in place
-  std::vector<const uint8_t *> sources; ///< copied to the parts before; equal: in place
-  std::string name;                     ///< for errors
-  uint32_t waitLaunches = 0;            ///< launches that must be done before it begins
+  uint32_t elementBytes = 4;
+  std::vector<Part> parts;          ///< worked on in place
+  std::vector<ElementRange> shards; ///< of the parts by rank; empty for allReduce
+  std::vector<Move> before, after;
+  std::string name;          ///< for errors
+  uint32_t waitLaunches = 0; ///< launches that must be done before it begins
 };
 
 /// Called by the thread before (true) and after every collective, with the indices of

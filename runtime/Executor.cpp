@@ -9,7 +9,7 @@
 namespace sluice {
 
 Executor::Executor(const Plan &plan, uint32_t program, const KernelTable &kernels,
-                   const Arenas &arenas, int threads)
+                   const Arenas &arenas, int threads, int rank)
     : programIndex(program), threads(threads) {
   const fbs::Program *source = plan.raw().programs()->Get(program);
   launches.reserve(sizeOf(source->launches()));
@@ -22,7 +22,8 @@ Executor::Executor(const Plan &plan, uint32_t program, const KernelTable &kernel
                          copy->wait_launches()});
   }
   for (uint32_t i = 0; i < sizeOf(source->collectives()); ++i)
-    addCollective(*source->collectives()->Get(i), arenas);
+    addCollective(*source->collectives()->Get(i), arenas, rank,
+                  static_cast<int>(plan.ranks()));
   for (size_t i = 0; i < launches.size(); ++i) {
     bool nextParallel = i + 1 < launches.size() && launches[i + 1].parallel;
     bool isLast = i + 1 == launches.size(); // the team waits for everyone by itself
@@ -40,19 +41,59 @@ Executor::Executor(const Plan &plan, uint32_t program, const KernelTable &kernel
     one.addresses.resize(most);
 }
 
-void Executor::addCollective(const fbs::Collective &collective, const Arenas &arenas) {
+/// The rows of every rank in turn, each rank's of all parts side by side: so a rank's
+/// elements are one range of the message.
+static void dealRows(const fbs::Collective &collective, const Arenas &arenas, int rank,
+                     int ranks, QueuedCollective &added) {
+  bool gathers = added.op == CommOp::allGather;
+  uint64_t at = 0;
+  for (int r = 0; r < ranks; ++r) {
+    uint64_t begin = at;
+    for (const fbs::CollectivePart *part : *collective.parts()) {
+      uint64_t rows = static_cast<uint64_t>(part->rows()), each = part->size() / rows;
+      ElementRange own = evenShard(rows, r, ranks);
+      uint64_t first = own.begin * each, bytes = (own.end - own.begin) * each;
+      uint8_t *from = arenas.of(part->from_space()) + part->from_offset();
+      uint8_t *to = arenas.of(part->to_space()) + part->to_offset();
+      added.parts.push_back({(gathers ? to : from) + first, bytes});
+      at += bytes / added.elementBytes;
+      if (r != rank)
+        continue;
+      uint64_t most =
+          (rows + static_cast<uint64_t>(ranks) - 1) / static_cast<uint64_t>(ranks) * each;
+      if (gathers)
+        added.before.push_back({to + first, from, bytes, 0});
+      else
+        added.after.push_back({to, from + first, bytes, most - bytes});
+    }
+    added.shards.push_back({begin, at});
+  }
+}
+
+void Executor::addCollective(const fbs::Collective &collective, const Arenas &arenas,
+                             int rank, int ranks) {
   QueuedCollective added;
   added.type = collective.dtype() == fbs::DType::f32   ? SumType::f32
                : collective.dtype() == fbs::DType::f64 ? SumType::f64
                                                        : SumType::i64;
+  added.elementBytes =
+      static_cast<uint32_t>(dtypeSize(static_cast<DType>(collective.dtype())));
   added.waitLaunches = collective.wait_launches();
-  for (const fbs::CollectivePart *part : *collective.parts()) {
-    added.parts.push_back(
-        {arenas.of(part->to_space()) + part->to_offset(), part->size()});
-    added.sources.push_back(arenas.of(part->from_space()) + part->from_offset());
+  if (collective.kind() == fbs::CollectiveKind::all_reduce) {
+    for (const fbs::CollectivePart *part : *collective.parts()) {
+      uint8_t *to = arenas.of(part->to_space()) + part->to_offset();
+      added.parts.push_back({to, part->size()});
+      added.before.push_back(
+          {to, arenas.of(part->from_space()) + part->from_offset(), part->size(), 0});
+    }
+  } else {
+    added.op = collective.kind() == fbs::CollectiveKind::all_gather
+                   ? CommOp::allGather
+                   : CommOp::reduceScatter;
+    dealRows(collective, arenas, rank, ranks, added);
   }
   added.name = viewOf(collective.parts()->Get(0)->name());
-  if (size_t more = added.parts.size() - 1)
+  if (size_t more = collective.parts()->size() - 1)
     added.name += "+" + std::to_string(more);
   collectives.push_back(std::move(added));
 }

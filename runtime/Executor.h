@@ -24,9 +24,9 @@ using LaunchHook = std::function<void(uint32_t, uint32_t, bool)>;
 class Executor {
 public:
   /// `program` is an index of plan.programs. The plan, the kernels and the reservations
-  /// outlive the executor.
+  /// outlive the executor. `rank`: of the plan's.
   Executor(const Plan &plan, uint32_t program, const KernelTable &kernels,
-           const Arenas &arenas, int threads);
+           const Arenas &arenas, int threads, int rank = 0);
 
   bool hasCopies() const { return !transfers.empty(); }
   bool hasCollectives() const { return !collectives.empty(); }
@@ -79,7 +79,8 @@ private:
                  const Arenas &arenas);
   void addStage(const fbs::Stage &stage, const KernelTable &kernels,
                 const Arenas &arenas);
-  void addCollective(const fbs::Collective &collective, const Arenas &arenas);
+  void addCollective(const fbs::Collective &collective, const Arenas &arenas, int rank,
+                     int ranks);
   void openShare(int worker, size_t parallelIndex);
   void runTeamOrAlone(TraceRing *trace, const LaunchHook *hook);
   void runLaunches(int worker);

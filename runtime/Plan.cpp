@@ -73,6 +73,13 @@ bool Plan::hasCollectives() const {
   return false;
 }
 
+bool Plan::hasShards() const {
+  for (uint32_t i = 0; i < sizeOf(raw().state()); ++i)
+    if (raw().state()->Get(i)->shard_rows() > 0)
+      return true;
+  return false;
+}
+
 std::optional<uint32_t> Plan::programIndex(std::string_view name,
                                            const PlanVariant &variant) const {
   for (uint32_t index : variant.programs)

@@ -59,6 +59,8 @@ public:
   bool hasCopies() const;
   /// True if some program has collectives.
   bool hasCollectives() const;
+  /// True if ranks hold state in shards: only all of them together can save it.
+  bool hasShards() const;
   /// Ranks that share an update.
   int64_t ranks() const { return raw().ranks(); }
   /// What a session on this rung of the memory ladder reserves: its largest bucket.

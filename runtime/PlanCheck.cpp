@@ -3,6 +3,7 @@
 #include "runtime/Adapters.h"
 
 #include "runtime/PlanFile.h"
+#include "runtime/StateShard.h"
 #include "runtime/StateTransfer.h"
 
 #include <algorithm>
@@ -129,6 +130,8 @@ Status checkStateTensor(const fbs::Plan &plan, const fbs::StateTensor &tensor) {
     return broken("state " + name + " lies at byte " + std::to_string(tensor.offset()) +
                   ", outside the " + (onHost ? "host " : "") + "state reservation of " +
                   std::to_string(reservation) + " bytes or unaligned");
+  if (Status status = checkShard(plan, tensor); !status.ok())
+    return status;
   return checkControl(plan, tensor);
 }
 
@@ -140,7 +143,8 @@ Status checkState(const fbs::Plan &plan, VisitBudget &budget) {
     return broken("its parts are shared");
   for (uint32_t i = 0; i < count; ++i) {
     const fbs::StateTensor *tensor = plan.state()->Get(i);
-    if (!budget.take(sizeOf(tensor->shape())) || !isAligned(tensor->shape()))
+    if (!budget.take(sizeOf(tensor->shape())) || !isAligned(tensor->shape()) ||
+        !budget.take(sizeOf(tensor->whole())) || !isAligned(tensor->whole()))
       return broken("its parts are shared or unaligned");
     if (Status status = checkStateTensor(plan, *tensor); !status.ok())
       return status;

@@ -3,8 +3,11 @@
 #include "runtime/Checksum.h"
 #include "runtime/JsonText.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 namespace sluice {
 
@@ -54,19 +57,117 @@ void SafetensorsFile::indexNames() {
     byName.emplace(entries[i].name, i);
 }
 
+std::string sliceKey(std::string_view name) { return std::string("slice/").append(name); }
+
+std::string sliceText(uint64_t begin, std::span<const int64_t> shape) {
+  std::string text = std::to_string(begin) + " ";
+  for (size_t i = 0; i < shape.size(); ++i)
+    text += (i ? "x" : "") + std::to_string(shape[i]);
+  return text;
+}
+
+/// Reads what sliceText writes.
+static bool parseSlice(std::string_view text, uint64_t &begin,
+                       std::vector<int64_t> &shape) {
+  const char *at = text.data(), *end = at + text.size();
+  auto number = [&](auto &value) {
+    auto [next, error] = std::from_chars(at, end, value);
+    bool isRead = error == std::errc() && next != at;
+    at = next;
+    return isRead && value >= 0;
+  };
+  if (!number(begin) || at == end || *at++ != ' ')
+    return false;
+  while (shape.size() < 16) {
+    int64_t size = 0;
+    if (!number(size))
+      return false;
+    shape.push_back(size);
+    if (at == end)
+      return true;
+    if (*at++ != 'x')
+      return false;
+  }
+  return false;
+}
+
+/// A whole tensor of this shape in slices, none there yet.
+static std::optional<TensorEntry> wholeOf(const TensorEntry &slice,
+                                          std::vector<int64_t> shape) {
+  TensorEntry whole;
+  whole.name = slice.name, whole.dtype = slice.dtype;
+  whole.bytes = dtypeSize(slice.dtype);
+  for (int64_t size : shape)
+    if (__builtin_mul_overflow(whole.bytes, static_cast<uint64_t>(size), &whole.bytes))
+      return std::nullopt;
+  whole.shape = std::move(shape);
+  return whole;
+}
+
+/// Puts the slices of a tensor in order; false unless they are the whole.
+static bool isComplete(TensorEntry &whole) {
+  std::ranges::sort(whole.slices, {}, &TensorEntry::Slice::begin);
+  uint64_t at = 0;
+  for (const TensorEntry::Slice &slice : whole.slices) {
+    if (slice.begin != at || slice.bytes > whole.bytes - at)
+      return false;
+    at += slice.bytes;
+  }
+  return at == whole.bytes;
+}
+
 Result<SafetensorsFile> SafetensorsFile::joined(SafetensorsFile list,
                                                 std::vector<SafetensorsFile> parts) {
   list.parts = std::move(parts);
+  std::map<std::string, TensorEntry> wholes;
+  auto damaged = [&](const std::string &what) {
+    return Status::damaged("'" + list.fileName + "' is damaged: " + what);
+  };
   for (uint32_t i = 0; i < list.parts.size(); ++i)
     for (TensorEntry entry : list.parts[i].entries) {
       entry.part = i + 1;
-      list.entries.push_back(std::move(entry));
+      auto slice = list.parts[i].keyValues.find(sliceKey(entry.name));
+      if (slice == list.parts[i].keyValues.end()) {
+        list.entries.push_back(std::move(entry));
+        continue;
+      }
+      uint64_t begin = 0;
+      std::vector<int64_t> shape;
+      std::optional<TensorEntry> whole;
+      if (parseSlice(slice->second, begin, shape))
+        whole = wholeOf(entry, shape);
+      if (!whole || begin > whole->bytes)
+        return damaged("it is unclear of what '" + entry.name + "' is a slice");
+      TensorEntry &known = wholes.try_emplace(entry.name, *whole).first->second;
+      if (known.dtype != entry.dtype || known.shape != shape)
+        return damaged("slices of '" + entry.name + "' differ in type or shape");
+      known.slices.push_back(
+          {begin * dtypeSize(entry.dtype), entry.bytes, i + 1, entry.offset});
     }
+  for (auto &[name, whole] : wholes) {
+    if (!isComplete(whole))
+      return damaged("the slices of '" + name + "' are not the whole tensor");
+    list.entries.push_back(std::move(whole));
+  }
   list.indexNames();
   if (list.byName.size() != list.entries.size())
-    return Status::damaged("'" + list.fileName +
-                           "' is damaged: a tensor is in two of its parts");
+    return damaged("a tensor is in two of its parts");
   return list;
+}
+
+void SafetensorsFile::read(const TensorEntry &entry, uint64_t begin,
+                           std::span<uint8_t> bytes) const {
+  uint64_t end = begin + bytes.size();
+  auto copy = [&](uint64_t first, uint64_t size, uint32_t part, uint64_t offset) {
+    uint64_t from = std::max(begin, first), to = std::min(end, first + size);
+    if (from < to)
+      std::memcpy(bytes.data() + (from - begin),
+                  contentOf(part).data() + offset + (from - first), to - from);
+  };
+  if (entry.slices.empty())
+    return copy(0, entry.bytes, entry.part, entry.offset);
+  for (const TensorEntry::Slice &slice : entry.slices)
+    copy(slice.begin, slice.bytes, slice.part, slice.offset);
 }
 
 const TensorEntry *SafetensorsFile::find(std::string_view name) const {

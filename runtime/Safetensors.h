@@ -25,6 +25,15 @@ struct TensorEntry {
   uint64_t offset = 0; // in the data
   uint64_t bytes = 0;
   uint32_t part = 0; // of a file that is joined from several
+
+  /// Of a tensor whose bytes lie in several parts: which, in order. Then `part` and
+  /// `offset` mean nothing.
+  struct Slice {
+    uint64_t begin = 0, bytes = 0; // of the tensor
+    uint32_t part = 0;
+    uint64_t offset = 0; // in the data of the part
+  };
+  std::vector<Slice> slices;
 };
 
 using Metadata = std::map<std::string, std::string>;
@@ -41,17 +50,19 @@ public:
   static Result<SafetensorsFile> parse(std::span<const uint8_t> bytes,
                                        const std::string &name);
 
-  /// `list` with the tensors of `parts` beside its own. Damaged when two have one name.
+  /// `list` with the tensors of `parts` beside its own. Damaged when two have one name,
+  /// unless they are slices of one tensor (sliceKey) that make up the whole.
   static Result<SafetensorsFile> joined(SafetensorsFile list,
                                         std::vector<SafetensorsFile> parts);
 
   const std::vector<TensorEntry> &tensors() const { return entries; }
   const TensorEntry *find(std::string_view name) const;
-  /// Unaligned in general: copy, don't cast.
+  /// Unaligned in general: copy, don't cast. Not of a tensor in slices.
   std::span<const uint8_t> data(const TensorEntry &entry) const {
-    const SafetensorsFile &file = entry.part == 0 ? *this : parts[entry.part - 1];
-    return file.content.subspan(entry.offset, entry.bytes);
+    return contentOf(entry.part).subspan(entry.offset, entry.bytes);
   }
+  /// Bytes from `begin` on of a tensor, in slices or not.
+  void read(const TensorEntry &entry, uint64_t begin, std::span<uint8_t> bytes) const;
   const Metadata &metadata() const { return keyValues; }
   const std::string &name() const { return fileName; }
 
@@ -64,6 +75,9 @@ public:
 
 private:
   void indexNames();
+  std::span<const uint8_t> contentOf(uint32_t part) const {
+    return part == 0 ? content : parts[part - 1].content;
+  }
 
   std::shared_ptr<const MappedFile> mapping;
   std::vector<SafetensorsFile> parts;
@@ -74,6 +88,11 @@ private:
   Metadata keyValues;
   std::string fileName;
 };
+
+/// The metadata of a part says of a tensor that is a slice of another one which: under
+/// sliceKey(NAME) "BEGIN D0xD1", the first element and the shape of the whole.
+std::string sliceKey(std::string_view name);
+std::string sliceText(uint64_t begin, std::span<const int64_t> shape);
 
 struct TensorToWrite {
   std::string name;

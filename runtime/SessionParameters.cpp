@@ -56,7 +56,7 @@ Status Session::writeParameter(std::string_view name, std::span<const float> val
   auto tensor = findValues(*planPtr, name, values.size());
   if (!tensor)
     return tensor.status();
-  writeExact(storedTensor(*this, **tensor), 0, values);
+  storeExact(*this, **tensor, values);
   return Status::success();
 }
 

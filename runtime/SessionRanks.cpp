@@ -3,6 +3,7 @@
 
 #include "runtime/Checksum.h"
 #include "runtime/Session.h"
+#include "runtime/StateShard.h"
 #include "runtime/comm/Agree.h"
 
 #include <algorithm>
@@ -79,7 +80,7 @@ Status Session::agreeOnState() {
     return Status::success();
   uint64_t hash = fnv1a(nullptr, 0);
   for (const fbs::StateTensor *tensor : *planPtr->raw().state())
-    if (tensor->saved())
+    if (tensor->saved() && !isShard(*tensor)) // shards differ, and come from one file
       hash = hash * 0x100000001b3 ^ fnv1a(tensorData(*tensor), tensor->size());
   for (int64_t value : {updatesDone, samplesDone})
     hash = hash * 0x100000001b3 ^ static_cast<uint64_t>(value);

@@ -3,6 +3,7 @@
 #include "runtime/Fill.h"
 #include "runtime/Safetensors.h"
 #include "runtime/Session.h"
+#include "runtime/StateShard.h"
 
 #include <algorithm>
 #include <cstring>
@@ -72,9 +73,7 @@ Status Session::writeState(std::string_view name, const void *source, size_t byt
 
 static bool sameTensor(const TensorEntry &entry, const fbs::StateTensor &tensor) {
   return entry.dtype == static_cast<DType>(tensor.dtype()) &&
-         entry.shape.size() == sizeOf(tensor.shape()) &&
-         (!tensor.shape() ||
-          std::equal(entry.shape.begin(), entry.shape.end(), tensor.shape()->begin()));
+         entry.shape == wholeShapeOf(tensor);
 }
 
 static std::string typeText(DType type, const std::string &shape) {
@@ -86,7 +85,7 @@ static Status differs(const SafetensorsFile &file, const TensorEntry &entry,
   return Status::refused(
       "'" + file.name() + "': tensor '" + entry.name + "' is " +
       typeText(entry.dtype, shapeText(std::span(entry.shape))) + ", the plan expects " +
-      typeText(static_cast<DType>(tensor.dtype()), shapeText(tensor.shape())));
+      typeText(static_cast<DType>(tensor.dtype()), shapeText(wholeShape(tensor))));
 }
 
 Status Session::initialTensor(const fbs::StateTensor &tensor,
@@ -111,8 +110,12 @@ Status Session::initialTensor(const fbs::StateTensor &tensor,
                              "'; it does not belong to this plan: compile again");
     if (!sameTensor(*entry, tensor))
       return differs(*file, *entry, tensor);
-    if (entry->bytes > 0)
-      std::memcpy(data, file->data(*entry).data(), entry->bytes);
+    ElementRange own = ownElements(*planPtr, tensor, rank());
+    uint64_t each = dtypeSize(entry->dtype), bytes = (own.end - own.begin) * each;
+    if (bytes > 0)
+      std::memcpy(data, file->data(*entry).data() + own.begin * each, bytes);
+    if (bytes < tensor.size())
+      std::memset(data + bytes, 0, tensor.size() - bytes);
     break;
   }
   }

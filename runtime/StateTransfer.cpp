@@ -20,15 +20,11 @@ DType typeOf(const fbs::StateTensor &tensor) {
 }
 
 bool sameShape(const fbs::StateTensor &a, const fbs::StateTensor &b) {
-  return sizeOf(a.shape()) == sizeOf(b.shape()) &&
-         (!a.shape() ||
-          std::equal(a.shape()->begin(), a.shape()->end(), b.shape()->begin()));
+  return wholeShapeOf(a) == wholeShapeOf(b);
 }
 
 bool sameShape(const TensorEntry &entry, const fbs::StateTensor &tensor) {
-  return entry.shape.size() == sizeOf(tensor.shape()) &&
-         (!tensor.shape() ||
-          std::equal(entry.shape.begin(), entry.shape.end(), tensor.shape()->begin()));
+  return entry.shape == wholeShapeOf(tensor);
 }
 
 /// What forms go by: of tensors of plans and of files.
@@ -40,7 +36,7 @@ struct TypeAndCount {
 std::optional<TypeAndCount> briefOf(const fbs::StateTensor *tensor) {
   if (!tensor)
     return std::nullopt;
-  return TypeAndCount{typeOf(*tensor), tensor->size() / dtypeSize(typeOf(*tensor))};
+  return TypeAndCount{typeOf(*tensor), wholeElements(*tensor)};
 }
 
 std::optional<TypeAndCount> briefOf(const TensorEntry *entry) {
@@ -101,19 +97,6 @@ bool isMaster(const fbs::StateTensor &tensor) {
          viewOf(tensor.name()).starts_with(masterPrefix);
 }
 
-template <class Byte, class Owner>
-StoredTensor<Byte> storedIn(Owner &session, const fbs::StateTensor &tensor) {
-  StoredTensor<Byte> stored;
-  std::string_view name = viewOf(tensor.name());
-  stored.form = storedForm(session.plan(), tensor);
-  stored.count = tensor.size() / dtypeSize(typeOf(tensor));
-  stored.data = session.state(name).data();
-  if (stored.form.completion != Completion::nothing)
-    stored.completion =
-        session.state(completionName(name, stored.form.completion)).data();
-  return stored;
-}
-
 } // namespace
 
 std::string completionName(std::string_view name, Completion completion) {
@@ -147,7 +130,7 @@ Status checkStoredForms(const fbs::Plan &plan, VisitBudget &budget) {
       parameter.resize(parameter.size() - lowSuffix.size());
     }
     auto found = state.find(parameter);
-    bool fits = found != state.end() && budget.take(sizeOf(tensor.shape())) &&
+    bool fits = found != state.end() && budget.take(sizeOf(wholeShape(tensor))) &&
                 sameShape(tensor, *found->second) &&
                 completes(completion, *briefOf(&tensor), *briefOf(found->second)) &&
                 tensor.saved() == found->second->saved();
@@ -166,11 +149,119 @@ StoredForm storedForm(const Plan &plan, const fbs::StateTensor &tensor) {
 
 StoredTensor<const uint8_t> storedTensor(const Session &session,
                                          const fbs::StateTensor &tensor) {
-  return storedIn<const uint8_t>(session, tensor);
+  StoredTensor<const uint8_t> stored;
+  const Plan &plan = session.plan();
+  std::string_view name = viewOf(tensor.name());
+  stored.form = storedForm(plan, tensor);
+  stored.count = tensor.size() / dtypeSize(typeOf(tensor));
+  stored.data = session.state(name).data();
+  if (stored.form.completion == Completion::nothing)
+    return stored;
+  std::string rest = completionName(name, stored.form.completion);
+  if (isShard(*plan.state(rest)) && !isShard(tensor))
+    stored.form = {.dtype = stored.form.dtype};
+  else
+    stored.completion = session.state(rest).data();
+  return stored;
 }
 
-StoredTensor<uint8_t> storedTensor(Session &session, const fbs::StateTensor &tensor) {
-  return storedIn<uint8_t>(session, tensor);
+namespace {
+
+/// Where a tensor of the state and what completes it are put together before each rank
+/// takes its part; where there are no shards, the state itself.
+class Target {
+public:
+  Target(Session &session, const fbs::StateTensor &tensor) : session(session) {
+    const Plan &plan = session.plan();
+    whole.form = storedForm(plan, tensor);
+    whole.count = wholeElements(tensor);
+    whole.data = open(tensor);
+    if (whole.form.completion != Completion::nothing)
+      whole.completion =
+          open(*plan.state(completionName(viewOf(tensor.name()), whole.form.completion)));
+  }
+  const StoredTensor<uint8_t> &stored() const { return whole; }
+  /// Puts the own parts into the state.
+  void close() {
+    for (const Room &room : rooms) {
+      ElementRange own = ownElements(session.plan(), *room.tensor, session.rank());
+      uint64_t each = dtypeSize(typeOf(*room.tensor));
+      std::memcpy(session.state(viewOf(room.tensor->name())).data(),
+                  room.bytes.data() + own.begin * each, (own.end - own.begin) * each);
+    }
+  }
+
+private:
+  struct Room {
+    const fbs::StateTensor *tensor;
+    std::vector<uint8_t> bytes;
+  };
+  uint8_t *open(const fbs::StateTensor &tensor) {
+    if (!isShard(tensor))
+      return session.state(viewOf(tensor.name())).data();
+    rooms.push_back({&tensor, std::vector<uint8_t>(wholeElements(tensor) *
+                                                   dtypeSize(typeOf(tensor)))});
+    return rooms.back().bytes.data(); // moves keep where vectors have their elements
+  }
+
+  Session &session;
+  StoredTensor<uint8_t> whole;
+  std::vector<Room> rooms;
+};
+
+/// The bytes of a tensor of a file in one piece.
+class WholeBytes {
+public:
+  WholeBytes(const SafetensorsFile &file, const TensorEntry *entry) {
+    if (!entry)
+      return;
+    if (entry->slices.empty()) {
+      view = file.data(*entry).data();
+      return;
+    }
+    room.resize(entry->bytes);
+    file.read(*entry, 0, room);
+    view = room.data();
+  }
+  WholeBytes(const WholeBytes &) = delete;
+  const uint8_t *data() const { return view; }
+
+private:
+  std::vector<uint8_t> room;
+  const uint8_t *view = nullptr;
+};
+
+/// Of a tensor that is stored as the file has it, without more than the own part of it
+/// in memory.
+void readOwn(Session &session, const fbs::StateTensor &tensor, const TensorEntry &entry,
+             const SafetensorsFile &file) {
+  ElementRange own = ownElements(session.plan(), tensor, session.rank());
+  uint64_t each = dtypeSize(typeOf(tensor));
+  std::span<uint8_t> bytes = session.state(viewOf(tensor.name()));
+  file.read(entry, own.begin * each, bytes.first((own.end - own.begin) * each));
+}
+
+} // namespace
+
+bool hasSharedMaster(const Plan &plan, const fbs::StateTensor &tensor) {
+  StoredForm form = storedForm(plan, tensor);
+  if (isShard(tensor) || form.completion == Completion::nothing)
+    return false;
+  return isShard(*plan.state(completionName(viewOf(tensor.name()), form.completion)));
+}
+
+std::vector<float> valuesOf(const StateSource &source, const SafetensorsFile &file) {
+  WholeBytes data(file, source.entry), completion(file, source.completion);
+  std::vector<float> values(source.entry->bytes / dtypeSize(source.entry->dtype));
+  readExact({source.from, values.size(), data.data(), completion.data()}, 0, values);
+  return values;
+}
+
+void storeExact(Session &session, const fbs::StateTensor &tensor,
+                std::span<const float> values) {
+  Target target(session, tensor);
+  writeExact(target.stored(), 0, values);
+  target.close();
 }
 
 bool isCompletion(const Plan &plan, const fbs::StateTensor &tensor) {
@@ -203,7 +294,7 @@ StateSource findSource(const Plan &plan, const fbs::StateTensor &tensor,
 }
 
 std::string mismatch(const StateSource &source) {
-  std::string expected = shapeText(source.tensor->shape());
+  std::string expected = shapeText(wholeShape(*source.tensor));
   auto differs = [&](const TensorEntry &entry, DType type) {
     return quoted(entry.name) + " is " + std::string(dtypeName(entry.dtype)) +
            shapeText(std::span(entry.shape)) + ", the plan expects " +
@@ -227,12 +318,22 @@ std::string mismatch(const StateSource &source) {
 
 uint64_t transfer(Session &session, const StateSource &source,
                   const SafetensorsFile &file) {
-  StoredTensor<uint8_t> to = storedTensor(session, *source.tensor);
-  StoredTensor<const uint8_t> from = {source.from, to.count,
-                                      file.data(*source.entry).data(), nullptr};
-  if (source.completion)
-    from.completion = file.data(*source.completion).data();
-  return convertStored(from, to);
+  if (source.from == source.to) {
+    readOwn(session, *source.tensor, *source.entry, file);
+    if (source.completion)
+      readOwn(session,
+              *session.plan().state(
+                  completionName(viewOf(source.tensor->name()), source.to.completion)),
+              *source.completion, file);
+    return 0;
+  }
+  WholeBytes data(file, source.entry), completion(file, source.completion);
+  Target target(session, *source.tensor);
+  uint64_t rounded =
+      convertStored({source.from, target.stored().count, data.data(), completion.data()},
+                    target.stored());
+  target.close();
+  return rounded;
 }
 
 void ConversionNotes::add(const StateSource &source, uint64_t rounded) {
@@ -255,7 +356,7 @@ void ConversionNotes::add(const StateSource &source, uint64_t rounded) {
   if (group.names.size() < 3)
     group.names.push_back(quoted(name));
   group.tensors += 1;
-  group.values += source.tensor->size() / dtypeSize(typeOf(*source.tensor));
+  group.values += wholeElements(*source.tensor);
   group.rounded += rounded;
   group.isExact = source.from.isExact() || !isParameter;
 }

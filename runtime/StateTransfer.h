@@ -5,6 +5,7 @@
 #include "runtime/PlanCheck.h"
 #include "runtime/Safetensors.h"
 #include "runtime/Session.h"
+#include "runtime/StateShard.h"
 #include "runtime/StoredForm.h"
 
 #include <map>
@@ -25,10 +26,10 @@ Status checkStoredForms(const fbs::Plan &plan, VisitBudget &budget);
 
 StoredForm storedForm(const Plan &plan, const fbs::StateTensor &tensor);
 
-/// A tensor of the session's state with what completes it.
+/// A tensor of the session's state with what completes it. Of a parameter whose master
+/// the ranks hold in shards it has the parameter alone, as if there were no master.
 StoredTensor<const uint8_t> storedTensor(const Session &session,
                                          const fbs::StateTensor &tensor);
-StoredTensor<uint8_t> storedTensor(Session &session, const fbs::StateTensor &tensor);
 
 /// True for tensors of the plan that complete another one, with which they are handled.
 bool isCompletion(const Plan &plan, const fbs::StateTensor &tensor);
@@ -49,9 +50,22 @@ StateSource findSource(const Plan &plan, const fbs::StateTensor &tensor,
 /// f32[3]". Empty when it can.
 std::string mismatch(const StateSource &source);
 
-/// Stores what was found and matches. Gives how many values were rounded.
+/// Stores what was found and matches; of what ranks hold in shards the own part. Gives
+/// how many values were rounded.
 uint64_t transfer(Session &session, const StateSource &source,
                   const SafetensorsFile &file);
+
+/// True for a parameter whose master ranks hold in shards: a session knows its exact
+/// values in part only.
+bool hasSharedMaster(const Plan &plan, const fbs::StateTensor &tensor);
+
+/// The f32 values of what was found in a file and matches: exact where the file has a
+/// master, whole or in slices.
+std::vector<float> valuesOf(const StateSource &source, const SafetensorsFile &file);
+
+/// Stores f32 values in a tensor, and in what completes it.
+void storeExact(Session &session, const fbs::StateTensor &tensor,
+                std::span<const float> values);
 
 /// Collects what was converted, a line for each pair of forms.
 class ConversionNotes {

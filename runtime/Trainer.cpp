@@ -1,8 +1,11 @@
 #include "runtime/Trainer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <future>
+#include <system_error>
 
 namespace sluice {
 
@@ -63,11 +66,17 @@ private:
   Status nextOf(int64_t position, int64_t count);
   Status withOthers(const std::function<Status()> &work);
   Status tellOthers(bool isDone);
+  Status whileOthersHear(const std::function<Status()> &work);
   Status atSyncPoint(bool evaluates, bool saves);
   bool leads() const { return session.rank() == 0; }
   Status explained(Status status, int64_t firstSample, const StepResult &result);
   Status afterUpdate(const StepResult &result, double rate, double computeUs);
+  /// All ranks write a checkpoint, not rank 0 alone.
+  bool savesTogether() const {
+    return options.checkpoint.byAllRanks || session.plan().hasShards();
+  }
   Status save();
+  Status saveBest();
   Status runEval();
   Status loadBest();
   Result<double> figure(const std::string &metric, const EvalReport &report) const;
@@ -85,7 +94,8 @@ private:
   int64_t firstUpdate = 0, firstSample = 0, end = 0;
   bool stopped = false;
   bool stopsNext = false;
-  bool others = false; // rank 0 has said that it goes on working
+  bool others = false;  // rank 0 has said that it goes on working
+  bool bestDue = false; // the last evaluation was the best, and is to be saved
   std::optional<BestEvaluation> stopper, keeper; // of earlyStop, of keepBest
 };
 
@@ -193,6 +203,7 @@ Status TrainLoop::runShare(StepResult &result, double &computeUs) {
   computeUs = 0;
   int64_t share = session.plan().accumulate(), full = session.plan().batch();
   int64_t first = share * session.rank(), position = session.samples();
+  const int64_t windowFirst = position; // of all ranks: any of them may have the value
   bool isEpochEnd = false;
   result = {};
   for (int64_t index = 0; index < share * session.ranks() && !isEpochEnd;) {
@@ -203,7 +214,6 @@ Status TrainLoop::runShare(StepResult &result, double &computeUs) {
     position += count;
     if (isTailSkipped() && count < full) {
       isEpochEnd = index > 0; // of an empty window: it begins with the next epoch
-  const int64_t windowFirst = position; // of all ranks: any of them may have the value
       continue;
     }
     if (index >= first && index < first + share) {
@@ -225,18 +235,42 @@ Status TrainLoop::runShare(StepResult &result, double &computeUs) {
   return status.ok() ? status : explained(std::move(status), windowFirst, result);
 }
 
-/// One byte from rank 0: it goes on working, or is done and training goes on or ends.
+/// One byte from rank 0: it goes on working, or is done and training goes on or ends;
+/// then also whether all save the best checkpoint.
 Status TrainLoop::tellOthers(bool isDone) {
   Communicator *comm = session.communicator();
-  uint8_t word = !isDone ? 2 : stopped ? 1 : 0;
+  constexpr uint8_t ends = 1, works = 2, savesBest = 4;
+  uint8_t word = !isDone ? works : (stopped ? ends : 0) | (bestDue ? savesBest : 0);
   const Part part{&word, 1};
   if (Status status =
           comm->broadcast({&part, 1}, 0, {"between updates", session.updates(), "", 0});
       !status.ok())
     return status;
-  stopped = word == 1;
-  others = word == 2;
+  others = word & works;
+  if (!others) {
+    stopped = word & ends;
+    bestDue = word & savesBest;
+  }
   return Status::success();
+}
+
+/// What takes long without a place to say so in between.
+Status TrainLoop::whileOthersHear(const std::function<Status()> &work) {
+  if (session.ranks() == 1)
+    return work();
+  constexpr double share = 0.25; // of the timeout
+  std::chrono::duration<double> patience(share * session.plan().raw().timeout_s());
+  std::future<Status> running;
+  try {
+    running = std::async(std::launch::async, work);
+  } catch (const std::system_error &) { // no thread to be had: the others wait
+    return work();
+  }
+  Status told = Status::success();
+  while (running.wait_for(patience) != std::future_status::ready && told.ok())
+    told = tellOthers(false);
+  Status status = running.get();
+  return status.ok() ? told : status;
 }
 
 /// Rank 0 works while the others wait, who hear from it so often that no timeout passes.
@@ -339,19 +373,15 @@ Status TrainLoop::judge(const EvalReport &report) {
     if (!value)
       return value.status();
     bool isBest = keeper->add(*value, report.updates);
-    if (isBest) {
-      CheckpointOptions one = options.checkpoint;
-      one.keep = 1;
-      one.byAllRanks = false; // the others wait
-      auto path = saveCheckpoint(session, besideCheckpoints("best"), one);
-      if (!path)
-        return path.status();
-      summary.bestPath = *path;
-    }
+    bestDue = isBest && savesTogether();
+    if (isBest && !bestDue)
+      if (Status status = whileOthersHear([&] { return saveBest(); }); !status.ok())
+        return status;
     if (Status status = makeFolder(besideCheckpoints("best")); !status.ok())
       return status;
-    if (Status status = keeper->save(besideCheckpoints("best/best.txt")); !status.ok())
-      return status;
+    if (!bestDue)
+      if (Status status = keeper->save(besideCheckpoints("best/best.txt")); !status.ok())
+        return status;
   }
   if (!stopper)
     return Status::success();
@@ -368,6 +398,19 @@ Status TrainLoop::judge(const EvalReport &report) {
   if (Status status = makeFolder(options.checkpointFolder); !status.ok())
     return status;
   return stopper->save(besideCheckpoints("early-stop.txt"));
+}
+
+Status TrainLoop::saveBest() {
+  CheckpointOptions one = options.checkpoint;
+  one.keep = 1;
+  one.byAllRanks = bestDue;
+  auto path = saveCheckpoint(session, besideCheckpoints("best"), one);
+  if (!path)
+    return path.status();
+  summary.bestPath = *path;
+  bool isLate = bestDue && keeper; // of rank 0, behind the checkpoint that it is about
+  bestDue = false;
+  return isLate ? keeper->save(besideCheckpoints("best/best.txt")) : Status::success();
 }
 
 Status TrainLoop::afterUpdate(const StepResult &result, double rate, double computeUs) {
@@ -415,9 +458,12 @@ Status TrainLoop::atSyncPoint(bool evaluates, bool saves) {
       if (Status status = runEval(); !status.ok())
         return status;
     bool now = saves || stopped != wasStopped;
-    return now && !options.checkpoint.byAllRanks ? save() : Status::success();
+    return now && !savesTogether() ? whileOthersHear([&] { return save(); })
+                                   : Status::success();
   });
-  bool together = options.checkpoint.byAllRanks && (saves || stopped != wasStopped);
+  if (status.ok() && bestDue)
+    status = saveBest();
+  bool together = savesTogether() && (saves || stopped != wasStopped);
   return status.ok() && together ? save() : status;
 }
 

@@ -15,8 +15,14 @@ void Reader::readParallel(const YAML::Node &node) {
                 "out beside 'parallel.data: " +
                     std::to_string(spec.ranks) + "'");
   // What stands for what is there already may be spelled out.
-  const std::pair<const char *, const char *> later[] = {
-      {"zero", "0"}, {"tensor", "1"}, {"pipeline", "1"}};
+  count(node, "zero", spec.zero, 0);
+  if (spec.zero > 2)
+    error(node["zero"],
+          "'parallel.zero: " + std::to_string(spec.zero) +
+              "' is not yet supported, expected 0, 1 (optimizer state shared out to the "
+              "ranks) or 2 (gradients too)");
+  const std::pair<const char *, const char *> later[] = {{"tensor", "1"},
+                                                         {"pipeline", "1"}};
   for (auto [key, only] : later)
     if (node[key] && text(node[key]) != only)
       error(node[key], "'parallel." + std::string(key) + ": " + text(node[key]) +

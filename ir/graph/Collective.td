@@ -17,4 +17,26 @@ def Graph_AllReduceOp : Graph_CollectiveOp<"all_reduce"> {
   let results = (outs Graph_NumTensor:$y);
   let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
 }
+
+def Graph_ReduceScatterOp : Graph_CollectiveOp<"reduce_scatter"> {
+  let summary = "The own rows of the sum over all ranks";
+  let description = [{
+    `x` is [rows, ...]. Rank r has rows / ranks of them, in order of the ranks, and one more where r < rows % ranks; the result has
+    ceil(rows / ranks), and zeros where a rank has one less. Sums are those of `all_reduce`. Interpreted for one rank it is rank 0's part.
+  }];
+  let arguments = (ins Graph_NumTensor:$x, StrAttr:$name, I64Attr:$ranks);
+  let results = (outs Graph_NumTensor:$y);
+  let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
+}
+
+def Graph_AllGatherOp : Graph_CollectiveOp<"all_gather"> {
+  let summary = "The rows of all ranks, the same on each";
+  let description = [{
+    The result is [rows, ...], put together from what `reduce_scatter` calls each rank's own rows; of an operand that has a row more than its
+    rank, the last one is left out. Interpreted for one rank the others' rows are zeros.
+  }];
+  let arguments = (ins Graph_Tensor:$x, StrAttr:$name, I64Attr:$ranks, I64Attr:$rows);
+  let results = (outs Graph_Tensor:$y);
+  let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
+}
 #endif

@@ -80,4 +80,9 @@ namespace sluice::graph {
 inline mlir::RankedTensorType tensorType(mlir::Value value) {
   return mlir::cast<mlir::RankedTensorType>(value.getType());
 }
+
+/// On the declarations of state that ranks hold in shards: the whole tensor's shape, and
+/// how many rows it has that are dealt out (RankRows.h), of equally many elements.
+inline constexpr llvm::StringLiteral wholeShapeAttr = "graph.whole";
+inline constexpr llvm::StringLiteral shardRowsAttr = "graph.shard_rows";
 } // namespace sluice::graph

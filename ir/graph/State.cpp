@@ -31,7 +31,9 @@ LogicalResult ParameterOp::verify() {
   if (getTrainable() && getRole() != "parameter")
     return emitOpError() << "'" << getSymName() << "' with role '" << getRole()
                          << "' is trainable, expected role 'parameter'";
-  if (getInitAttr() && getInitAttr().getType() != type)
+  // Of a shard it is that of the whole tensor: each rank takes its rows.
+  bool isShard = (*this)->hasAttr(wholeShapeAttr);
+  if (getInitAttr() && getInitAttr().getType() != type && !isShard)
     return emitOpError() << "'" << getSymName() << "' has an initial value of type "
                          << getInitAttr().getType() << ", expected " << type;
   return success();

@@ -295,13 +295,20 @@ LogicalResult CopyOp::verify() {
 }
 
 LogicalResult CollectiveOp::verify() {
-  if (getKind() != "all_reduce")
+  bool isGather = getKind() == "all_gather";
+  if (getKind() != "all_reduce" && getKind() != "reduce_scatter" && !isGather)
     return emitOpError("is of the unknown kind '") << getKind() << "'";
   if (getNames().size() != getIns().size() || getIns().empty())
     return emitOpError("has ") << getNames().size() << " names for " << getIns().size()
                                << " buffers";
+  auto rows = (*this)->getAttrOfType<DenseI64ArrayAttr>(collectiveRowsAttr);
+  if ((getKind() == "all_reduce") != !rows ||
+      (rows && rows.size() != int64_t(getIns().size())))
+    return emitOpError("of the kind '")
+           << getKind() << "' needs as many '" << collectiveRowsAttr << "' as buffers, "
+           << "a sum over all elements none";
   Type element = getElement();
-  if (!element.isF32() && !element.isF64() && !element.isInteger(64))
+  if (!isGather && !element.isF32() && !element.isF64() && !element.isInteger(64))
     return emitOpError("cannot add elements of type ") << element;
   return success();
 }

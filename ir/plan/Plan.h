@@ -42,6 +42,10 @@ StateOp stateOf(StateBufferOp buffer);
 /// Follows slices to the root. The size of a state buffer is that of its tensor.
 BufferRange rangeOf(mlir::Value buffer);
 
+/// On a collective that deals out rows: how many rows each of its buffers has over all
+/// ranks (ir/graph/RankRows.h).
+inline constexpr llvm::StringLiteral collectiveRowsAttr = "rows";
+
 /// Bytes of `plan.red_zone` on the module around `op`: left untouched before and behind
 /// every buffer of the step, and between the tensors of the state. 0 but in tests.
 int64_t redZoneOf(mlir::Operation *op);

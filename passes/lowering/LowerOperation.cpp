@@ -35,6 +35,8 @@ LogicalResult lowerOperation(Operation *op, ProgramBuilder &b) {
       .Case([&](CtcLossOp op) { return lowerCtcLoss(op, b); })
       .Case([&](CtcLossGradOp op) { return lowerCtcLossGrad(op, b); })
       .Case([&](AllReduceOp op) { return lowerAllReduce(op, b); })
+      .Case([&](ReduceScatterOp op) { return lowerReduceScatter(op, b); })
+      .Case([&](AllGatherOp op) { return lowerAllGather(op, b); })
       .Default([](Operation *op) {
         return op->emitError("'")
                << op->getName() << "' has no kernel yet for "

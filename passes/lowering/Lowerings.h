@@ -47,6 +47,9 @@ mlir::LogicalResult lowerAttentionGrad(graph::AttentionGradOp op,
                                        ProgramBuilder &builder);
 mlir::LogicalResult lowerRegion(graph::RegionOp op, ProgramBuilder &builder);
 mlir::LogicalResult lowerAllReduce(graph::AllReduceOp op, ProgramBuilder &builder);
+mlir::LogicalResult lowerReduceScatter(graph::ReduceScatterOp op,
+                                       ProgramBuilder &builder);
+mlir::LogicalResult lowerAllGather(graph::AllGatherOp op, ProgramBuilder &builder);
 
 /// Fills `buffer` with one element of `type`.
 void lowerFill(mlir::Operation *op, mlir::Value buffer, mlir::RankedTensorType type,

@@ -67,8 +67,33 @@ def read_safetensors(path):
     return tensors
 
 
+def metadata_of(path):
+    raw = pathlib.Path(path).read_bytes()
+    (length,) = struct.unpack("<Q", raw[:8])
+    return json.loads(raw[8 : 8 + length]).get("__metadata__", {})
+
+
+def read_checkpoint(path):
+    """All tensors of a checkpoint, those that ranks have written as parts and slices put together."""
+    path = pathlib.Path(path)
+    tensors, slices, shapes = read_safetensors(path), {}, {}
+    for rank in range(int(metadata_of(path).get("shards", 0))):
+        part = path.parent / metadata_of(path)[f"shard/{rank}"].split()[0]
+        metadata = metadata_of(part)
+        for name, tensor in read_safetensors(part).items():
+            if f"slice/{name}" in metadata:
+                begin, shapes[name] = metadata[f"slice/{name}"].split()
+                slices.setdefault(name, []).append((int(begin), tensor))
+            else:
+                tensors[name] = tensor
+    for name, parts in slices.items():
+        whole = np.concatenate([tensor for _, tensor in sorted(parts, key=lambda part: part[0])])
+        tensors[name] = whole.reshape([int(size) for size in shapes[name].split("x")])
+    return tensors
+
+
 def newest_checkpoint(folder):
-    return sorted(pathlib.Path(folder).glob("step-*.safetensors"))[-1]
+    return sorted(path for path in pathlib.Path(folder).glob("step-*.safetensors") if ".rank-" not in path.name)[-1]
 
 
 def pseudo_random(count):

@@ -4,12 +4,14 @@
 #include "frontend/OnnxExporter.h"
 #include "runtime/Adapters.h"
 #include "runtime/Checkpoint.h"
+#include "runtime/CheckpointShards.h"
 #include "runtime/Safetensors.h"
 #include "runtime/StateTransfer.h"
 #include "tools/sluice/RunOptions.h"
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 
 namespace sluice::cli {
 namespace {
@@ -29,7 +31,8 @@ struct Weights {
 };
 
 /// The exact f32 where a master keeps it. With `widen` all 16-bit values become f32.
-Weights weightsOf(const Session &session, bool widen) {
+/// Masters that ranks share out come from the `file` of the session's state.
+Weights weightsOf(const Session &session, const SafetensorsFile *file, bool widen) {
   Weights weights;
   const fbs::Plan &raw = session.plan().raw();
   for (uint32_t i = 0; i < sizeOf(raw.state()); ++i) {
@@ -46,6 +49,15 @@ Weights weightsOf(const Session &session, bool widen) {
     weight.bytes = tensor.size();
     if (weight.dtype == DType::bf16 || weight.dtype == DType::f16) {
       auto stored = storedTensor(session, tensor);
+      if (file && hasSharedMaster(session.plan(), tensor)) {
+        std::vector<float> &values = weights.exact.emplace_back(
+            valuesOf(findSource(session.plan(), tensor, *file, name), *file));
+        weight.dtype = DType::f32;
+        weight.data = values.data();
+        weight.bytes = values.size() * sizeof(float);
+        weights.tensors.push_back(std::move(weight));
+        continue;
+      }
       if (!stored.form.isExact())
         weights.narrow.push_back(weight.name);
       if (stored.form.isExact() || widen) {
@@ -142,17 +154,26 @@ int runExport(const ExportArguments &arguments, Console &console) {
   auto session = openSession(run, console);
   if (!session)
     return console.fail(session.status());
+  std::string stateFile = (*session)->plan().weightsPath();
   if (!arguments.checkpoint.empty()) {
     auto loaded = loadCheckpoint(**session, arguments.checkpoint);
     if (!loaded)
       return console.fail(loaded.status());
     for (const std::string &note : loaded->notes)
       console.message("note: " + note);
+    stateFile = loaded->path;
+  }
+  std::optional<SafetensorsFile> file;
+  if ((*session)->plan().hasShards()) {
+    auto opened = openWithShards(stateFile);
+    if (!opened)
+      return console.fail(opened.status());
+    file = std::move(*opened);
   }
   const fbs::Plan &raw = (*session)->plan().raw();
   if (arguments.noMerge && sizeOf(raw.adapters()) == 0)
     return console.fail(Status::usage("--no-merge: the plan has no adapters ('lora')"));
-  Weights all = weightsOf(**session, onnx);
+  Weights all = weightsOf(**session, file ? &*file : nullptr, onnx);
   std::vector<TensorToWrite> &weights = all.tensors;
   std::vector<MergedWeight> merged;
   Metadata metadata;

@@ -1,7 +1,9 @@
 // Law 8: N ranks of M micro-batches each are, bit for bit, one rank with
 // accumulate: {count: N * M, as_ranks: N}: parameters, moments, masters, statistics and
-// the loss, for full windows and for those that an epoch's end cuts short.
+// the loss, for full windows and for those that an epoch's end cuts short. So do ranks
+// that share out the state of the optimizer and its work (ZeRO), each with its part.
 
+#include "runtime/StateShard.h"
 #include "runtime/comm/LocalGroup.h"
 #include "tests/passes/plan/PlanFixture.h"
 #include "tests/passes/train/Models.h"
@@ -19,7 +21,49 @@ struct RankCase {
   int ranks = 2;
   int64_t perRank = 1;
   void (*change)(TrainingSpec &spec) = nullptr;
+  bool shares = false; ///< some state is in shards
 };
+
+/// Case S9: ids [4] -> rows of a table -> logits by the same table, 50,257 words of 2.
+const std::string tied = R"(
+graph.parameter @"param/table" : tensor<50257x2xf32> "parameter"
+func.func @forward(%ids: tensor<4xi64> {graph.name = "ids"}) -> (tensor<4x50257xf32> {graph.name = "logits"}) {
+  %t = graph.read @"param/table" : tensor<50257x2xf32>
+  %x = graph.gather %t, %ids {axis = 0 : i64} : (tensor<50257x2xf32>, tensor<4xi64>) -> tensor<4x2xf32>
+  %y = graph.contract %x, %t {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 1>} : (tensor<4x2xf32>, tensor<50257x2xf32>) -> tensor<4x50257xf32>
+  return %y : tensor<4x50257xf32>
+})";
+
+/// x [4, 5] -> gelu layer of 37 -> logits [4, 3]: tensors that 2 or 4 ranks cannot share
+/// evenly, and some too small to be shared.
+std::string wide(int64_t inputs = 5, int64_t hidden = 37) {
+  std::string i = std::to_string(inputs), h = std::to_string(hidden);
+  std::string product = "{lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = "
+                        "array<i64: 1>, rhs_contract = array<i64: 1>} : ";
+  auto type = [](const std::string &shape) { return "tensor<" + shape + "xf32>"; };
+  std::string x = type("4x" + i), w1 = type(h + "x" + i), b1 = type(h),
+              a = type("4x" + h), w2 = type("3x" + h), y = type("4x3");
+  return "graph.parameter @\"param/fc1.weight\" : " + w1 +
+         " \"parameter\"\n"
+         "graph.parameter @\"param/fc1.bias\" : " +
+         b1 +
+         " \"parameter\"\n"
+         "graph.parameter @\"param/fc2.weight\" : " +
+         w2 +
+         " \"parameter\"\n"
+         "func.func @forward(%x: " +
+         x + " {graph.name = \"x\"}) -> (" + y +
+         " {graph.name = \"logits\"}) {\n"
+         "  %w1 = graph.read @\"param/fc1.weight\" : " +
+         w1 + "\n  %b1 = graph.read @\"param/fc1.bias\" : " + b1 +
+         "\n  %w2 = graph.read @\"param/fc2.weight\" : " + w2 +
+         "\n  %0 = graph.contract %x, %w1 " + product + "(" + x + ", " + w1 + ") -> " +
+         a + "\n  %1 = graph.broadcast %b1 {shape = array<i64: 4, " + h + ">} : (" + b1 +
+         ") -> " + a + "\n  %2 = graph.add %0, %1 : (" + a + ", " + a + ") -> " + a +
+         "\n  %3 = graph.gelu %2 : (" + a + ") -> " + a +
+         "\n  %4 = graph.contract %3, %w2 " + product + "(" + a + ", " + w2 + ") -> " +
+         y + "\n  return %4 : " + y + "\n}";
+}
 
 TrainingSpec specOf(const RankCase &one) {
   TrainingSpec spec;
@@ -107,7 +151,14 @@ protected:
     return results;
   }
 
-  using Saved = std::map<std::string, std::string>;
+  /// A tensor as one rank has it.
+  struct Piece {
+    bool isShard = false;
+    ElementRange own;
+    uint64_t each = 1;
+    std::string bytes;
+  };
+  using Saved = std::map<std::string, Piece>;
 
   Saved runRank(Communicator &comm, const std::vector<Window> &windows,
                 std::vector<StepResult> &results, int threads) {
@@ -143,9 +194,24 @@ protected:
     for (const fbs::StateTensor *tensor : *(*plan)->raw().state())
       if (tensor->saved()) {
         auto bytes = (*session)->state(tensor->name()->string_view());
-        saved[tensor->name()->str()] = std::string(bytes.begin(), bytes.end());
+        Piece &piece = saved[tensor->name()->str()];
+        piece.isShard = isShard(*tensor);
+        piece.own = ownElements(**plan, *tensor, comm.rank());
+        piece.each = dtypeSize(static_cast<DType>(tensor->dtype()));
+        piece.bytes = std::string(bytes.begin(), bytes.end());
       }
     return saved;
+  }
+
+  /// What all ranks have of a tensor, put together; each one's padding left out.
+  static std::string joined(const std::vector<Saved> &ranks, const std::string &name) {
+    std::string all;
+    for (const Saved &saved : ranks) {
+      const Piece &piece = saved.at(name);
+      EXPECT_EQ(piece.own.begin * piece.each, all.size()) << name;
+      all += piece.bytes.substr(0, (piece.own.end - piece.own.begin) * piece.each);
+    }
+    return all;
   }
 
   PlanFolder folder;
@@ -187,8 +253,24 @@ TEST_P(RankGroup, HasTheBitsOfOneRankThatPlaysAll) {
       EXPECT_EQ(results[rank][i].lossScale, alone[i].lossScale) << i;
     }
     for (auto &[name, bytes] : as->saved())
-      EXPECT_EQ(saved[rank][name] == bytes, true) << "rank " << rank << ": " << name;
+      if (!saved[rank].at(name).isShard)
+        EXPECT_EQ(saved[rank][name].bytes == bytes, true)
+            << "rank " << rank << ": " << name;
   }
+  int shards = 0;
+  for (auto &[name, bytes] : as->saved())
+    if (saved[0].at(name).isShard) {
+      EXPECT_EQ(joined(saved, name) == bytes, true) << name;
+      EXPECT_LE(saved[0][name].bytes.size(), bytes.size() / ranks + bytes.size() / 5)
+          << name;
+      for (int rank = 0; rank < ranks; ++rank) { // every part has been updated
+        const Piece &piece = saved[rank].at(name);
+        size_t size = (piece.own.end - piece.own.begin) * piece.each;
+        EXPECT_NE(piece.bytes.substr(0, size), std::string(size, '\0')) << name;
+      }
+      ++shards;
+    }
+  EXPECT_EQ(shards > 0, GetParam().shares);
 }
 
 void amp(TrainingSpec &spec) { spec.precision.compute = "amp_bf16"; }
@@ -201,6 +283,57 @@ void plainSgd(TrainingSpec &spec) {
   spec.optimizer.kind = "sgd";
   spec.clip = {};
 }
+
+void zero1(TrainingSpec &spec) { spec.zero = 1; }
+void zero2(TrainingSpec &spec) { spec.zero = 2; }
+template <const char *Kind> void zeroOf(TrainingSpec &spec) {
+  spec.zero = 2;
+  spec.optimizer.kind = Kind;
+}
+constexpr char lion[] = "lion", rmsprop[] = "rmsprop", adagrad[] = "adagrad",
+               radam[] = "radam", nadam[] = "nadam";
+void zeroMomentum(TrainingSpec &spec) {
+  spec.zero = 1;
+  spec.optimizer.kind = "sgd";
+  spec.optimizer.momentum = 0.9;
+}
+void zeroAmp(TrainingSpec &spec) { amp(spec), zero2(spec); }
+void zeroF32Master(TrainingSpec &spec) {
+  zeroAmp(spec);
+  spec.precision.master = "fp32";
+}
+void zeroScaled(TrainingSpec &spec) { scaled(spec), zero1(spec); }
+void zeroInt8(TrainingSpec &spec) {
+  zero2(spec);
+  spec.precision.optimizerState = "int8";
+}
+void zeroFp8(TrainingSpec &spec) {
+  zero1(spec);
+  spec.precision.optimizerState = "fp8";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Zero, RankGroup,
+    testing::Values(RankCase{"Adam2x1", wide(), 2, 1, zero1, true},
+                    RankCase{"Adam2x3", wide(), 2, 3, zero2, true},
+                    RankCase{"Adam4x1", wide(), 4, 1, zero2, true},
+                    RankCase{"Adam4x3", wide(), 4, 3, zero1, true},
+                    RankCase{"Momentum3x2", wide(), 3, 2, zeroMomentum, true},
+                    RankCase{"Lion2x1", wide(), 2, 1, zeroOf<lion>, true},
+                    RankCase{"Rmsprop2x1", wide(), 2, 1, zeroOf<rmsprop>, true},
+                    RankCase{"Adagrad2x1", wide(), 2, 1, zeroOf<adagrad>, true},
+                    RankCase{"Radam2x1", wide(), 2, 1, zeroOf<radam>, true},
+                    RankCase{"Nadam2x1", wide(), 2, 1, zeroOf<nadam>, true},
+                    RankCase{"Split2x1", wide(), 2, 1, zeroAmp, true},
+                    RankCase{"Split4x3", wide(), 4, 3, zeroAmp, true},
+                    RankCase{"F32Master2x1", wide(), 2, 1, zeroF32Master, true},
+                    RankCase{"Scaled2x1", wide(), 2, 1, zeroScaled, true},
+                    RankCase{"Scaled2x3", wide(), 2, 3, zeroScaled, true},
+                    RankCase{"Int8x3x1", wide(64, 65), 3, 1, zeroInt8, true},
+                    RankCase{"Fp8x2x2", wide(64, 65), 2, 2, zeroFp8, true},
+                    RankCase{"Tied4x1", tied, 4, 1, zero1, true},
+                    RankCase{"Cnn2x1", models::cnn, 2, 1, zero2, true}),
+    [](const auto &info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     Of, RankGroup,

@@ -96,3 +96,41 @@ plan.program @update attributes {step_bytes = 64 : i64, bound_bytes = 64 : i64} 
     plan.collective "all_reduce" ["grad/w", "grad/v"] of f32 ins(%g) outs(%g)
   }
 }
+
+// -----
+
+// Five rows over two ranks: three for the first.
+module attributes {graph.ranks = 2 : i64} {
+plan.program @update attributes {step_bytes = 128 : i64, bound_bytes = 128 : i64} {
+  %g = plan.buffer "g" "gradients" size 40 at 0 live [0, 0]
+  %s = plan.buffer "s" "gradients" size 16 at 64 live [0, 0]
+  plan.queue @compute {
+  }
+  plan.queue @comm {
+    // expected-error @+1 {{deals out 40 bytes in 5 rows as 16 bytes for each rank}}
+    plan.collective "reduce_scatter" ["grad/w"] of f32 ins(%g) outs(%s) {rows = array<i64: 5>}
+  }
+}
+}
+
+// -----
+
+// Sums of rows come about where the operand lies, so nothing else may read it meanwhile.
+module attributes {graph.ranks = 2 : i64} {
+plan.kernel @relu
+plan.program @update attributes {step_bytes = 192 : i64, bound_bytes = 192 : i64} {
+  %g = plan.buffer "g" "gradients" size 40 at 0 live [-1, 1]
+  %s = plan.buffer "s" "gradients" size 24 at 64 live [0, 1]
+  %y = plan.buffer "y" "gradients" size 40 at 128 live [0, 0]
+  plan.input "g", %g : tensor<10xf32>
+  plan.queue @compute {
+    plan.launch "reader" units 1 chunk 1 node "" {
+      plan.stage @relu ins(%g) outs(%y)
+    }
+  }
+  plan.queue @comm {
+    // expected-error @+1 {{and launch 0 touch the same bytes, and no wait orders them}}
+    plan.collective "reduce_scatter" ["grad/w"] of f32 ins(%g) outs(%s) {rows = array<i64: 5>}
+  }
+}
+}
