@@ -145,6 +145,14 @@ def BuildEntries : SpecPass<"build-entries", "createBuildEntries"> {
   }];
 }
 
+def AssignFormats : SpecPass<"assign-formats", "createAssignFormats"> {
+  let summary = "Chooses stored formats of parameters within a number of bytes (`precision.policy`)";
+  let description = [{
+    One format for each parameter of two or more dimensions that trains, by a multiple-choice knapsack: expected rise of the loss (of `sluice probe`), bytes with master, predicted time. Written down as
+    `graph.assigned_format`; rules win over it. The report has the expected rise and the bound that no choice of as few bytes is below.
+  }];
+}
+
 def AssignPrecision : SpecPass<"assign-precision", "createAssignPrecision"> {
   let summary = "Rounds what products read and give to 16 bits (`precision.compute`)";
   let description = [{

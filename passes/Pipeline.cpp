@@ -31,6 +31,8 @@ void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
   passes.addPass(createBuildProbe(spec));
   // Evaluation is built from @forward, which no gradient code has touched.
   passes.addPass(createBuildEntries(spec));
+  // Rules of the next pass win over it, which knows what is stored how.
+  passes.addPass(createAssignFormats(spec));
   // What is rounded follows from forward and backward together, in every entry alike;
   // updates come behind, and compute in f32.
   passes.addPass(createAssignPrecision(spec));
