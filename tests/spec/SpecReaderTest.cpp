@@ -181,10 +181,11 @@ TEST_F(SpecReaderTest, LossScaleRefusesWhatCannotBeUndone) {
 
 TEST_F(SpecReaderTest, RanksAndWhatTheyTellEachOther) {
   auto result =
-      read("parallel: {data: 4, zero: 0, tensor: 1, pipeline: 1}\n"
+      read("parallel: {data: 4, zero: 2, tensor: 1, pipeline: 1}\n"
            "comm: {bucket: 8MiB, window_ms: 0.5, timeout_s: 10, order: fixed}\n");
   ASSERT_TRUE(result.spec) << result.errors[0];
   EXPECT_EQ(result.spec->ranks, 4);
+  EXPECT_EQ(result.spec->zero, 2);
   EXPECT_EQ(result.spec->bucketBytes, int64_t(8) << 20);
   EXPECT_EQ(result.spec->windowMs, 0.5);
   EXPECT_EQ(result.spec->timeoutSeconds, 10);
@@ -193,7 +194,7 @@ TEST_F(SpecReaderTest, RanksAndWhatTheyTellEachOther) {
   expectError("parallel: {data: 5000}\n", "expected at most 4096");
   expectError("parallel: {data: 2}\naccumulate: {count: 2, as_ranks: 2}\n",
               "leave it out beside 'parallel.data: 2'");
-  expectError("parallel: {zero: 1}\n", "'parallel.zero: 1' is not yet supported");
+  expectError("parallel: {zero: 3}\n", "'parallel.zero: 3' is not yet supported");
   expectError("parallel: {pipeline: 4}\n", "'parallel.pipeline: 4' is not yet supported");
   expectError("parallel: {micro_batches: 8}\n", "not yet");
   expectError("comm: {bucket: lots}\n", "'comm.bucket' is 'lots'");

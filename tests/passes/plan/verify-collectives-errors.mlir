@@ -117,7 +117,14 @@ plan.program @update attributes {step_bytes = 128 : i64, bound_bytes = 128 : i64
 
 // Sums of rows come about where the operand lies, so nothing else may read it meanwhile.
 module attributes {graph.ranks = 2 : i64} {
-plan.kernel @relu
+plan.kernel @k {
+^bb0(%a: tensor<10xf32>):
+  %r = graph.region(%a) {
+  ^bb0(%b: tensor<10xf32>):
+    %y = graph.neg %b : (tensor<10xf32>) -> tensor<10xf32>
+    graph.yield %y : tensor<10xf32>
+  } : (tensor<10xf32>) -> tensor<10xf32>
+}
 plan.program @update attributes {step_bytes = 192 : i64, bound_bytes = 192 : i64} {
   %g = plan.buffer "g" "gradients" size 40 at 0 live [-1, 1]
   %s = plan.buffer "s" "gradients" size 24 at 64 live [0, 1]
@@ -125,7 +132,7 @@ plan.program @update attributes {step_bytes = 192 : i64, bound_bytes = 192 : i64
   plan.input "g", %g : tensor<10xf32>
   plan.queue @compute {
     plan.launch "reader" units 1 chunk 1 node "" {
-      plan.stage @relu ins(%g) outs(%y)
+      plan.stage @k ins(%g) outs(%y)
     }
   }
   plan.queue @comm {
