@@ -8,6 +8,7 @@
 #include "codegen/Variants.h"
 #include "passes/Collectives.h"
 #include "passes/QueueVerifier.h"
+#include "passes/StoredState.h"
 #include "passes/TensorFacts.h"
 #include "passes/lowering/ProgramBuilder.h"
 #include "runtime/Checksum.h"
@@ -136,6 +137,11 @@ private:
         entry->whole = whole.asArrayRef().vec();
         entry->shard_rows =
             state->getAttrOfType<IntegerAttr>(graph::shardRowsAttr).getInt();
+      }
+      if (auto format = state->getAttrOfType<StringAttr>(storedFormatAttr)) {
+        entry->format = format.str();
+        entry->value_shape =
+            state->getAttrOfType<DenseI64ArrayAttr>(valueShapeAttr).asArrayRef().vec();
       }
       entry->offset = state.getOffset();
       entry->size = state.getSize();

@@ -17,6 +17,7 @@
 #include "passes/NarrowState.h"
 #include "passes/Passes.h"
 #include "passes/StateSymbols.h"
+#include "passes/StoredState.h"
 
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringSet.h"
@@ -63,12 +64,21 @@ public:
     for (auto [i, pattern] : llvm::enumerate(patterns)) {
       bool here = namesAny({pattern}, op->getLoc());
       for (Value operand : op->getOperands())
-        if (auto read = operand.getDefiningOp<graph::ReadOp>())
+        if (auto read = readOf(operand))
           here |= matchesName(pattern, modelName(read.getSymbol()));
       used[i] = used[i] || here;
       found |= here;
     }
     return found;
+  }
+
+  /// Of a parameter, stored in a format or not, and transposed or not.
+  static graph::ReadOp readOf(Value operand) {
+    while (kindOf(operand.getDefiningOp()) == graph::PrecisionKind::Moves)
+      operand = operand.getDefiningOp()->getOperand(0);
+    if (auto decoded = operand.getDefiningOp<graph::DequantizeOp>())
+      operand = decoded.getStored()[0];
+    return operand.getDefiningOp<graph::ReadOp>();
   }
 
   /// A pattern may name what no product reads: that it exists is enough.
@@ -367,6 +377,8 @@ private:
     StateSymbols state(getOperation());
     bool trains = llvm::is_contained(spec.entries, "step");
     for (graph::ParameterOp parameter : state.parameters()) {
+      if (storedFormatOf(parameter))
+        continue;
       bool isNarrow = symbols.contains(parameter.getSymName());
       std::string master =
           !parameter.getTrainable() || !trains ? "" : spec.precision.masterForm();

@@ -6,6 +6,7 @@
 #include "passes/LossScale.h"
 #include "passes/Passes.h"
 #include "passes/ReverseMode.h"
+#include "passes/SavedValues.h"
 #include "passes/StateSymbols.h"
 
 using namespace mlir;
@@ -34,8 +35,14 @@ public:
     Builder builder(&getContext());
     Value scale = readLossScale(spec.lossScale, state, reads, builder);
     ReverseMode reverse(entry);
+    llvm::DenseSet<Operation *> forwardOps;
+    for (Operation &op : entry.getBody().front())
+      forwardOps.insert(&op);
     if (failed(reverse.run(resultNamed(entry, "loss_sum"), scale)))
       return signalPassFailure();
+    if (llvm::any_of(spec.precision.rules,
+                     [](const StorageRule &rule) { return !rule.saved.empty(); }))
+      markBackward(entry, forwardOps);
     // After the gradients, so that the statistics' own operations are not differentiated.
     recordStatistics(entry);
     if (failed(addResults(entry, reverse)))
@@ -43,6 +50,14 @@ public:
   }
 
 private:
+  /// For AssignStorage, which takes the marks away.
+  static void markBackward(func::FuncOp entry,
+                           const llvm::DenseSet<Operation *> &forwardOps) {
+    for (Operation &op : entry.getBody().front())
+      if (!forwardOps.contains(&op))
+        op.setAttr(backwardAttr, UnitAttr::get(op.getContext()));
+  }
+
   void recordStatistics(func::FuncOp entry) {
     OpBuilder builder(returnOf(entry));
     SmallVector<graph::TrainingMode> recording;

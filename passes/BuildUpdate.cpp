@@ -4,6 +4,7 @@
 
 #include "ir/TrainingSpec.h"
 #include "ir/graph/GraphBuilder.h"
+#include "passes/DelayedScale.h"
 #include "passes/EntryFunctions.h"
 #include "passes/HyperChanges.h"
 #include "passes/LossScale.h"
@@ -367,6 +368,7 @@ private:
     for (graph::ParameterOp accumulator : accumulators)
       sums.clear(accumulator, builder);
     sums.clear(counter, builder);
+    DelayedScale::closeWindows(entry, state);
     setResults(entry, named);
   }
 

@@ -1,5 +1,7 @@
 #include "passes/ContractShape.h"
 
+#include "passes/NarrowReads.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 using namespace mlir;
@@ -139,7 +141,8 @@ std::optional<GemmParams> contractAsGemm(graph::ContractOp op,
     params.bBatch1 = inner.b, params.cBatch1 = inner.c;
   }
   auto formatOfValue = [](Value value) {
-    return formatOf(graph::tensorType(value).getElementType()).value_or(format::kF32);
+    Type element = graph::tensorType(narrowSource(value)).getElementType();
+    return formatOf(element).value_or(format::kF32);
   };
   params.aType = formatOfValue(op.getLhs()), params.bType = formatOfValue(op.getRhs());
   params.cType = formatOfValue(op.getY());

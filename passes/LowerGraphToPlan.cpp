@@ -2,11 +2,13 @@
 // operation its launches. Offsets in the step reservation are decided later (PlanMemory),
 // when the order is known; those of the state here, once for all programs.
 
+#include "ir/graph/Shapes.h"
 #include "passes/Collectives.h"
 #include "passes/NarrowReads.h"
 #include "passes/Passes.h"
 #include "passes/StateLayout.h"
 #include "passes/StateWrites.h"
+#include "passes/StoredState.h"
 #include "passes/TensorFacts.h"
 #include "passes/lowering/Lowerings.h"
 
@@ -111,14 +113,16 @@ private:
       auto state = SymbolTable::lookupNearestSymbolFrom<plan::StateOp>(function, symbol);
       if (!region || (state.getRole() != "parameter" && state.getRole() != "accumulator"))
         continue;
+      int64_t elements = state.getTensorType().getNumElements();
+      if (auto shape = state->getAttrOfType<DenseI64ArrayAttr>(valueShapeAttr))
+        elements = graph::product(shape.asArrayRef());
       for (Value input : region.getInputs()) {
         Value source = storageRoot(input);
         auto type = graph::tensorType(source);
         if (source.getDefiningOp() && !builder.find(source) &&
             !isa<graph::ReadOp, graph::ConstantOp, graph::SliceOp>(
                 source.getDefiningOp()) &&
-            !isReducedState(source) &&
-            type.getNumElements() == state.getTensorType().getNumElements())
+            !isReducedState(source) && type.getNumElements() == elements)
           builder.bind(source, builder.buffer(state.getSymName().split('/').second,
                                               "gradients", source.getType()));
       }
@@ -156,7 +160,8 @@ private:
     if (isa<graph::WriteOp>(op))
       return success(); // the producer has written the state
     // Views are lowered where they are read: products may not need them.
-    if (isReadNarrow(op))
+    // Nothing reads what recompute has left behind.
+    if (isReadNarrow(op) || isOpTriviallyDead(op))
       return success();
     bool view = isa<graph::ReshapeOp, graph::TransposeOp, graph::SliceOp>(op);
     if (view && !op->hasAttr(copyAttr) && !builder.find(op->getResult(0)) &&

@@ -3,6 +3,7 @@
 #include "ir/graph/GraphBuilder.h"
 #include "passes/NarrowState.h"
 #include "passes/RankShards.h"
+#include "passes/StoredState.h"
 
 #include <bit>
 
@@ -29,6 +30,8 @@ bool isEmbedding(graph::ParameterOp parameter) {
     Value table = gather.getX();
     if (auto cast = table.getDefiningOp<graph::CastOp>())
       table = cast.getX();
+    if (auto decoded = table.getDefiningOp<graph::DequantizeOp>())
+      table = decoded.getStored()[0];
     auto read = table.getDefiningOp<graph::ReadOp>();
     return read && read.getSymbol() == parameter.getSymName() ? WalkResult::interrupt()
                                                               : WalkResult::advance();
@@ -44,7 +47,7 @@ MomentForm MomentForm::choose(StringRef format, StringRef optimizer,
     return {Bf16};
   if (format != "int8" && format != "fp8")
     return {};
-  RankedTensorType type = parameter.getTensorType();
+  RankedTensorType type = valueTypeOf(parameter);
   int64_t elements = type.getNumElements();
   if (optimizer == "adafactor" || optimizer == "muon")
     reason = optimizer.str() + " needs the matrix's rows";

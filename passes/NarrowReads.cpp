@@ -8,7 +8,7 @@ namespace sluice {
 
 static bool readsNarrow(OpOperand &use) {
   Operation *op = use.getOwner();
-  if (isa<graph::AvgPoolOp, graph::AvgPoolGradOp>(op))
+  if (isa<graph::AvgPoolOp, graph::AvgPoolGradOp, graph::ContractOp>(op))
     return true;
   return isa<graph::ScatterAddOp>(op) && use.getOperandNumber() == 1;
 }

@@ -3,6 +3,7 @@
 #include "ir/graph/GraphBuilder.h"
 #include "ir/graph/Interpreter.h"
 #include "passes/RankShards.h"
+#include "passes/StoredState.h"
 
 #include "mlir/IR/DialectResourceBlobManager.h"
 #include "llvm/ADT/APFloat.h"
@@ -106,6 +107,10 @@ Value readExact(graph::ParameterOp parameter, StateSymbols &state, EntryReads &r
                 OpBuilder &builder) {
   if (graph::ParameterOp master = state.lookup(masterName(parameter, false)))
     return reads.read(master);
+  constexpr int64_t updateSite = -1; // no reader of the step's
+  if (storedFormatOf(parameter))
+    return decodeStored(parameter, readStored(parameter, state, reads), updateSite,
+                        builder);
   Value stored = reads.read(parameter);
   graph::GraphBuilder b(parameter.getLoc(), builder);
   if (graph::ParameterOp low = state.lookup(masterName(parameter, true)))
@@ -114,6 +119,8 @@ Value readExact(graph::ParameterOp parameter, StateSymbols &state, EntryReads &r
 }
 
 bool isRoundedStochastically(graph::ParameterOp parameter, const StateSymbols &state) {
+  if (storedFormatOf(parameter)) // and blocks cross rows
+    return true;
   return !parameter.getTensorType().getElementType().isF32() &&
          !state.lookup(masterName(parameter, false)) &&
          !state.lookup(masterName(parameter, true));
@@ -151,8 +158,22 @@ Value randomOfUpdate(graph::ParameterOp target, ArrayRef<int64_t> shape,
                                         /*batched=*/false);
 }
 
-void writeExact(graph::ParameterOp parameter, Value value, StateSymbols &state,
-                EntryReads &reads, OpBuilder &builder) {
+/// Codes beside a master are the nearest; without one they are the parameter.
+static void writeCodes(graph::ParameterOp parameter, Value value, Value moves,
+                       StateSymbols &state, EntryReads &reads, OpBuilder &builder) {
+  Value noise;
+  if (graph::ParameterOp master = state.lookup(masterName(parameter, false)))
+    builder.create<graph::WriteOp>(parameter.getLoc(), master.getSymName(), value);
+  else
+    noise =
+        randomOfUpdate(parameter, graph::tensorType(value).getShape(), reads, builder);
+  writeStored(parameter, value, noise, moves, state, reads, builder);
+}
+
+void writeExact(graph::ParameterOp parameter, Value value, Value moves,
+                StateSymbols &state, EntryReads &reads, OpBuilder &builder) {
+  if (storedFormatOf(parameter))
+    return writeCodes(parameter, value, moves, state, reads, builder);
   graph::GraphBuilder b(parameter.getLoc(), builder);
   auto write = [&](graph::ParameterOp target, Value part) {
     b.create<graph::WriteOp>(target.getSymName(), part);

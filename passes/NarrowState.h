@@ -29,9 +29,10 @@ mlir::Value readExact(graph::ParameterOp parameter, const RankShards &shards,
 bool isRoundedStochastically(graph::ParameterOp parameter, const StateSymbols &state);
 
 /// Writes an f32 value to the parameter and its master. Without one it is rounded
-/// stochastically, by random numbers of seed, update, name and element.
-void writeExact(graph::ParameterOp parameter, mlir::Value value, StateSymbols &state,
-                EntryReads &reads, mlir::OpBuilder &builder);
+/// stochastically, by random numbers of seed, update, name and element. Where `moves`
+/// (i1, scalar) does not hold, the value is the one that was read, and every bit stays.
+void writeExact(graph::ParameterOp parameter, mlir::Value value, mlir::Value moves,
+                StateSymbols &state, EntryReads &reads, mlir::OpBuilder &builder);
 
 /// Writes the own rows to the master, and all rows to the parameter.
 void writeExact(graph::ParameterOp parameter, mlir::Value value, const RankShards &shards,

@@ -2,6 +2,7 @@
 
 #include "ir/graph/GraphBuilder.h"
 #include "passes/NarrowState.h"
+#include "passes/StoredState.h"
 
 using namespace mlir;
 
@@ -21,7 +22,9 @@ OptimizerUpdate::OptimizerUpdate(OpBuilder &builder, StateSymbols &state,
                                  StringRef momentFormat, Value finite)
     : builder(builder), state(state), reads(reads), parameter(parameter), finite(finite),
       options(optionsOf(parameter)) {
-  form = MomentForm::choose(momentFormat, kind(), parameter, wideReason);
+  auto own = parameter->getAttrOfType<StringAttr>(momentsAttr);
+  form = MomentForm::choose(own ? own.getValue() : momentFormat, kind(), parameter,
+                            wideReason);
 }
 
 APFloat OptimizerUpdate::number(StringRef key) const {
@@ -81,7 +84,7 @@ void OptimizerUpdate::hyper(ArrayRef<StringRef> names) {
 }
 
 Value OptimizerUpdate::keep(StringRef name, double fill) {
-  return keep(name, parameter.getTensorType(), fill);
+  return keep(name, valueTypeOf(parameter), fill);
 }
 
 Value OptimizerUpdate::keep(StringRef name, RankedTensorType type, double fill) {
@@ -110,7 +113,7 @@ void OptimizerUpdate::build(Value gradient) {
   if (shards.isShared())
     writeExact(parameter, next, shards, state, builder);
   else
-    writeExact(parameter, next, state, reads, builder);
+    writeExact(parameter, next, moves, state, reads, builder);
   for (auto [moment, value] : llvm::zip_equal(kept, op->getResults().drop_front()))
     moment.write(value, moves);
 }
@@ -197,7 +200,7 @@ Operation *OptimizerUpdate::rmsprop(Value w, Value g) {
 Operation *OptimizerUpdate::adafactor(Value w, Value g) {
   SmallVector<Value> moments;
   hyper({"beta2_decay", "eps", "eps2", "d", "weight_decay"});
-  RankedTensorType type = parameter.getTensorType();
+  RankedTensorType type = valueTypeOf(parameter);
   if (type.getRank() < 2) {
     moments.push_back(keep("variance"));
   } else {

@@ -153,6 +153,23 @@ def AssignFormats : SpecPass<"assign-formats", "createAssignFormats"> {
   }];
 }
 
+def AssignStorage : SpecPass<"assign-storage", "createAssignStorage"> {
+  let summary = "Stores parameters, and what is saved for the backward part, in formats of fewer bits (`precision.rules`, `precision.policy`)";
+  let description = [{
+    A parameter becomes codes with `scale/NAME/...` beside them; each reader decodes them for itself. With `master: fp32` updates read and write
+    `master/NAME`, else the codes are the parameter, and updates round stochastically. Of values of the nodes that a rule with `saved` names, the backward part reads what
+    `graph.quantize` leaves of them; the forward part has the values themselves.
+
+    ```mlir
+    %w = graph.read @"param/w" : tensor<64x32xf32>
+    // becomes
+    %c = graph.read @"param/w" : tensor<64x32xi8>
+    %s = graph.read @"scale/w/blocks" : tensor<64xi8>
+    %w = graph.dequantize %c, %s {format = "mxfp8", shape = array<i64: 64, 32>} : (tensor<64x32xi8>, tensor<64xi8>) -> tensor<64x32xf32>
+    ```
+  }];
+}
+
 def AssignPrecision : SpecPass<"assign-precision", "createAssignPrecision"> {
   let summary = "Rounds what products read and give to 16 bits (`precision.compute`)";
   let description = [{

@@ -1,5 +1,6 @@
 #include "passes/RegionClusters.h"
 
+#include "ir/graph/SavedMark.h"
 #include "passes/BlockOrder.h"
 #include "passes/NarrowReads.h"
 
@@ -219,7 +220,19 @@ FailureOr<RegionDomain> RegionClusters::fit(ArrayRef<Operation *> ops) const {
   return domain;
 }
 
+/// What is stored for later is not computed where it is read.
+static bool wouldReadWide(Operation *op, ArrayRef<Operation *> cluster) {
+  auto says = [](Operation *part, StringRef text) {
+    auto mark = part->getAttrOfType<StringAttr>(graph::savedAttr);
+    return mark && mark.getValue() == text;
+  };
+  return says(op, "store") &&
+         llvm::any_of(cluster, [&](Operation *part) { return says(part, "load"); });
+}
+
 bool RegionClusters::tryJoin(Operation *op, Cluster &cluster) {
+  if (wouldReadWide(op, cluster.ops))
+    return false;
   std::vector<Operation *> ops{op}; // it comes before all of the cluster
   llvm::append_range(ops, cluster.ops);
   FailureOr<RegionDomain> domain = fit(ops);

@@ -1,6 +1,7 @@
 #include "passes/StateLayout.h"
 
 #include "ir/graph/Graph.h"
+#include "passes/StoredState.h"
 
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSwitch.h"
@@ -107,7 +108,8 @@ plan::StateOp createState(const Entry &entry, int64_t offset, OpBuilder &builder
     state.addAttribute("saved", builder.getUnitAttr());
   if (op.getGroupAttr())
     state.addAttribute("group", op.getGroupAttr());
-  for (StringRef name : {graph::wholeShapeAttr, graph::shardRowsAttr})
+  for (StringRef name :
+       {graph::wholeShapeAttr, graph::shardRowsAttr, storedFormatAttr, valueShapeAttr})
     if (Attribute attr = op->getAttr(name))
       state.addAttribute(name, attr);
   setInitialValue(state, op, builder);

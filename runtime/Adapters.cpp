@@ -1,6 +1,7 @@
 #include "runtime/Adapters.h"
 
 #include "runtime/StateTransfer.h"
+#include "runtime/StoredCodes.h"
 
 #include <cmath>
 #include <cstring>
@@ -14,23 +15,30 @@ struct AdapterShape {
   uint64_t rank = 0, in = 0, out = 0;
 };
 
+const flatbuffers::Vector<int64_t> *valueShape(const fbs::StateTensor &tensor) {
+  return codedFormat(tensor) ? tensor.value_shape() : tensor.shape();
+}
+
 uint64_t elementsOf(const fbs::StateTensor &tensor) {
+  if (codedFormat(tensor))
+    return static_cast<uint64_t>(matrixOf(valueShapeOf(tensor)).count());
   return tensor.size() / dtypeSize(static_cast<DType>(tensor.dtype()));
 }
 
 /// From the shapes of a [rank, in...] and b [out, rank, 1...].
 AdapterShape shapeOf(const fbs::StateTensor &a, const fbs::StateTensor &b) {
   AdapterShape shape;
-  shape.rank = static_cast<uint64_t>(a.shape()->Get(0));
+  shape.rank = static_cast<uint64_t>(valueShape(a)->Get(0));
   shape.in = shape.rank > 0 ? elementsOf(a) / shape.rank : 0;
-  shape.out = static_cast<uint64_t>(b.shape()->Get(0));
+  shape.out = static_cast<uint64_t>(valueShape(b)->Get(0));
   return shape;
 }
 
 bool fits(const fbs::StateTensor &base, const fbs::StateTensor &a,
           const fbs::StateTensor &b) {
   for (const fbs::StateTensor *tensor : {&base, &a, &b})
-    if (!hasForms(static_cast<DType>(tensor->dtype())) || sizeOf(tensor->shape()) < 2)
+    if ((!codedFormat(*tensor) && !hasForms(static_cast<DType>(tensor->dtype()))) ||
+        sizeOf(valueShape(*tensor)) < 2)
       return false;
   AdapterShape shape = shapeOf(a, b);
   // Sizes of state tensors are below 2^46 bytes.
@@ -84,6 +92,8 @@ std::vector<MergedWeight> mergeAdapters(const Session &session) {
     weight.a = viewOf(adapter.a()), weight.b = viewOf(adapter.b());
     auto valuesOf = [&](const std::string &name) {
       const fbs::StateTensor &tensor = *session.plan().state(name);
+      if (codedFormat(tensor))
+        return decodeState(session, tensor);
       std::vector<float> values(elementsOf(tensor));
       readExact(storedTensor(session, tensor), 0, values);
       return values;

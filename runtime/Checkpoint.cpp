@@ -5,11 +5,13 @@
 #include "runtime/Safetensors.h"
 #include "runtime/StateShard.h"
 #include "runtime/StateTransfer.h"
+#include "runtime/StoredCodes.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <optional>
 #include <unordered_set>
@@ -81,6 +83,11 @@ static void removeOld(const std::string &folder, int64_t step, int keep) {
   removeUnlistedShards(folder);
 }
 
+/// The values of its parameter say what it holds.
+static bool isCodedMaster(const Plan &plan, const fbs::StateTensor &tensor) {
+  return tensor.role() == fbs::Role::master && codedOwner(plan, tensor);
+}
+
 /// Of a shard: the own elements, which lie at its front.
 static SliceToWrite sliceOf(const Session &session, const fbs::StateTensor &tensor,
                             TensorToWrite out) {
@@ -90,13 +97,15 @@ static SliceToWrite sliceOf(const Session &session, const fbs::StateTensor &tens
   return {std::move(out), own.begin, wholeShapeOf(tensor)};
 }
 
-/// The saved state, in the order of names.
-static ShardContent savedTensors(const Session &session) {
+/// The saved state, in the order of names. Parameters in codes are saved as f32 values,
+/// which `decoded` holds: exact ones where there is a master.
+static ShardContent savedTensors(const Session &session,
+                                 std::deque<std::vector<float>> &decoded) {
   const auto *state = session.plan().raw().state();
   ShardContent content;
   for (uint32_t i = 0; i < sizeOf(state); ++i) {
     const fbs::StateTensor *tensor = state->Get(i);
-    if (!tensor->saved())
+    if (!tensor->saved() || isCodedMaster(session.plan(), *tensor))
       continue;
     TensorToWrite out;
     out.name = textOf(tensor->name());
@@ -104,6 +113,14 @@ static ShardContent savedTensors(const Session &session) {
     out.shape = wholeShapeOf(*tensor);
     out.data = session.state(out.name).data();
     out.bytes = tensor->size();
+    if (codedFormat(*tensor)) {
+      const std::vector<float> &values =
+          decoded.emplace_back(decodeState(session, *tensor));
+      out.dtype = DType::f32;
+      out.shape = valueShapeOf(*tensor);
+      out.data = values.data();
+      out.bytes = values.size() * sizeof(float);
+    }
     if (isShard(*tensor))
       content.slices.push_back(sliceOf(session, *tensor, std::move(out)));
     else
@@ -127,6 +144,9 @@ static Metadata metadataOf(const Session &session) {
                        {"step", std::to_string(session.updates())},
                        {"samples", std::to_string(session.samples())},
                        {"seed", std::to_string(session.seed())}};
+  for (uint32_t i = 0; i < sizeOf(plan.state()); ++i)
+    if (auto format = codedFormat(*plan.state()->Get(i)))
+      metadata[formatKey(viewOf(plan.state()->Get(i)->name()))] = traitsOf(*format).name;
   for (auto &[key, value] : session.changes())
     metadata[key] = value;
   return metadata;
@@ -150,12 +170,13 @@ Result<std::string> saveCheckpoint(const Session &session, const std::string &fo
     return Status::usage("the plan's " + std::to_string(session.plan().ranks()) +
                          " ranks hold parts of its state: a session without them has no "
                          "whole checkpoint to write");
+  std::deque<std::vector<float>> decoded;
   if (comm)
-    status = saveShards(*comm, path, session.updates(), savedTensors(session),
+    status = saveShards(*comm, path, session.updates(), savedTensors(session, decoded),
                         metadataOf(session), options.observer, std::move(status));
   else if (status.ok())
-    status = writeSafetensors(path, savedTensors(session).tensors, metadataOf(session),
-                              options.observer);
+    status = writeSafetensors(path, savedTensors(session, decoded).tensors,
+                              metadataOf(session), options.observer);
   if (!status.ok())
     return status;
   if (!comm || comm->rank() == 0)

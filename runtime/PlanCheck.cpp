@@ -1,10 +1,10 @@
 #include "runtime/PlanCheck.h"
 
 #include "runtime/Adapters.h"
-
 #include "runtime/PlanFile.h"
 #include "runtime/StateShard.h"
 #include "runtime/StateTransfer.h"
+#include "runtime/StoredCodes.h"
 
 #include <algorithm>
 #include <cmath>
@@ -315,6 +315,8 @@ Status checkPlan(const fbs::Plan &plan, SegmentRange segments) {
   Status status = checkHeaderFields(plan);
   if (status.ok())
     status = checkState(plan, budget);
+  if (status.ok())
+    status = checkCodes(plan, budget);
   if (status.ok())
     status = checkStoredForms(plan, budget);
   if (status.ok())

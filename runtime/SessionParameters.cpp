@@ -3,7 +3,9 @@
 #include "runtime/CheckpointShards.h"
 #include "runtime/Session.h"
 #include "runtime/StateTransfer.h"
+#include "runtime/StoredCodes.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 namespace sluice {
@@ -34,10 +36,13 @@ static Result<const fbs::StateTensor *> findValues(const Plan &plan,
   if (!tensor)
     return Status::usage("the plan has no parameter " + text);
   DType type = static_cast<DType>(tensor->dtype());
-  if (!hasForms(type))
+  bool isCoded = codedFormat(*tensor).has_value();
+  if (!hasForms(type) && !isCoded)
     return Status::usage("parameter " + text + " is " + std::string(dtypeName(type)) +
                          ", not stored as f32 values: read and write it as state");
   uint64_t elements = tensor->size() / dtypeSize(type);
+  if (isCoded)
+    elements = static_cast<uint64_t>(matrixOf(valueShapeOf(*tensor)).count());
   if (count != elements)
     return Status::usage("parameter " + text + " has " + std::to_string(elements) +
                          " values, " + std::to_string(count) + " are given");
@@ -48,7 +53,10 @@ Status Session::readParameter(std::string_view name, std::span<float> values) co
   auto tensor = findValues(*planPtr, name, values.size());
   if (!tensor)
     return tensor.status();
-  readExact(storedTensor(*this, **tensor), 0, values);
+  if (codedFormat(**tensor))
+    std::ranges::copy(decodeState(*this, **tensor), values.begin());
+  else
+    readExact(storedTensor(*this, **tensor), 0, values);
   return Status::success();
 }
 

@@ -1,5 +1,7 @@
 #include "runtime/StateTransfer.h"
 
+#include "runtime/StoredCodes.h"
+
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
@@ -23,8 +25,13 @@ bool sameShape(const fbs::StateTensor &a, const fbs::StateTensor &b) {
   return wholeShapeOf(a) == wholeShapeOf(b);
 }
 
+/// What files have a tensor as.
+std::vector<int64_t> fileShapeOf(const fbs::StateTensor &tensor) {
+  return codedFormat(tensor) ? valueShapeOf(tensor) : wholeShapeOf(tensor);
+}
+
 bool sameShape(const TensorEntry &entry, const fbs::StateTensor &tensor) {
-  return entry.shape == wholeShapeOf(tensor);
+  return entry.shape == fileShapeOf(tensor);
 }
 
 /// What forms go by: of tensors of plans and of files.
@@ -130,6 +137,8 @@ Status checkStoredForms(const fbs::Plan &plan, VisitBudget &budget) {
       parameter.resize(parameter.size() - lowSuffix.size());
     }
     auto found = state.find(parameter);
+    if (found != state.end() && codedFormat(*found->second))
+      continue; // checkCodes
     bool fits = found != state.end() && budget.take(sizeOf(wholeShape(tensor))) &&
                 sameShape(tensor, *found->second) &&
                 completes(completion, *briefOf(&tensor), *briefOf(found->second)) &&
@@ -143,6 +152,13 @@ Status checkStoredForms(const fbs::Plan &plan, VisitBudget &budget) {
 }
 
 StoredForm storedForm(const Plan &plan, const fbs::StateTensor &tensor) {
+  if (auto format = codedFormat(tensor)) {
+    StoredForm form = {.dtype = typeOf(tensor)};
+    form.format = *format;
+    if (plan.state(completionName(viewOf(tensor.name()), Completion::master)))
+      form.completion = Completion::master;
+    return form;
+  }
   return formOf(viewOf(tensor.name()), *briefOf(&tensor),
                 [&](const std::string &rest) { return briefOf(plan.state(rest)); });
 }
@@ -259,6 +275,10 @@ std::vector<float> valuesOf(const StateSource &source, const SafetensorsFile &fi
 
 void storeExact(Session &session, const fbs::StateTensor &tensor,
                 std::span<const float> values) {
+  if (codedFormat(tensor)) {
+    encodeState(session, tensor, values);
+    return;
+  }
   Target target(session, tensor);
   writeExact(target.stored(), 0, values);
   target.close();
@@ -266,7 +286,7 @@ void storeExact(Session &session, const fbs::StateTensor &tensor,
 
 bool isCompletion(const Plan &plan, const fbs::StateTensor &tensor) {
   std::string_view name = viewOf(tensor.name());
-  if (isMaster(tensor))
+  if (isMaster(tensor) || codedOwner(plan, tensor))
     return true;
   for (auto [completion, suffix] : {std::pair(Completion::scale, scaleSuffix),
                                     std::pair(Completion::range, rangeSuffix)})
@@ -290,17 +310,21 @@ StateSource findSource(const Plan &plan, const fbs::StateTensor &tensor,
                        [&](const std::string &rest) { return briefOf(file.find(rest)); });
   if (source.from.completion != Completion::nothing)
     source.completion = file.find(completionName(name, source.from.completion));
+  auto stored = file.metadata().find(formatKey(viewOf(tensor.name())));
+  if (stored != file.metadata().end() && source.from.dtype == DType::f32)
+    source.from.format = storedFormat(stored->second).value_or(StoredFormat::fp32);
   return source;
 }
 
 std::string mismatch(const StateSource &source) {
-  std::string expected = shapeText(wholeShape(*source.tensor));
+  std::string expected = shapeText(std::span<const int64_t>(fileShapeOf(*source.tensor)));
   auto differs = [&](const TensorEntry &entry, DType type) {
     return quoted(entry.name) + " is " + std::string(dtypeName(entry.dtype)) +
            shapeText(std::span(entry.shape)) + ", the plan expects " +
            std::string(dtypeName(type)) + expected;
   };
-  DType type = typeOf(*source.tensor);
+  bool isCoded = source.to.hasCodes();
+  DType type = isCoded ? DType::f32 : typeOf(*source.tensor);
   bool converts = source.from.converts() && source.to.converts();
   if (!sameShape(*source.entry, *source.tensor) ||
       (source.entry->dtype != type && !converts))
@@ -318,6 +342,8 @@ std::string mismatch(const StateSource &source) {
 
 uint64_t transfer(Session &session, const StateSource &source,
                   const SafetensorsFile &file) {
+  if (codedFormat(*source.tensor))
+    return encodeState(session, *source.tensor, valuesOf(source, file), &file);
   if (source.from == source.to) {
     readOwn(session, *source.tensor, *source.entry, file);
     if (source.completion)
@@ -337,7 +363,8 @@ uint64_t transfer(Session &session, const StateSource &source,
 }
 
 void ConversionNotes::add(const StateSource &source, uint64_t rounded) {
-  if (source.from == source.to)
+  bool isSameFormat = source.to.hasCodes() && source.from.format == source.to.format;
+  if (source.from == source.to || isSameFormat)
     return;
   std::string_view name = viewOf(source.tensor->name());
   bool isParameter = name.starts_with(parameterPrefix);

@@ -127,6 +127,9 @@ uint64_t writeBlocks(const StoredTensor<uint8_t> &to, uint64_t first,
 } // namespace
 
 std::string formText(StoredForm form) {
+  if (form.hasCodes())
+    return std::string(traitsOf(form.format).name) +
+           (form.completion == Completion::master ? " with an f32 master" : "");
   if (form.hasBlocks())
     return (form.completion == Completion::scale ? "int8" : "fp8") +
            std::string(" in blocks of ") + std::to_string(form.block);

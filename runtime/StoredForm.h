@@ -2,6 +2,7 @@
 // How values that updates compute in f32 are stored: as they are, or narrower, with or
 // without what completes them. Any form converts into any other by way of the exact f32.
 
+#include "kernels/StoredFormats.h"
 #include "runtime/DType.h"
 
 #include <cstdint>
@@ -32,16 +33,19 @@ struct StoredForm {
   Completion completion = Completion::nothing;
   uint64_t block = 0;      // with scales: elements of a block, in row-major order
   bool isPositive = false; // with scales: no entry below 0
+  /// A parameter in codes of this format (runtime/StoredCodes.h); in files as f32 values.
+  StoredFormat format = StoredFormat::fp32;
+  bool hasCodes() const { return format != StoredFormat::fp32; }
 
   /// Whether its values convert to and from f32. All others are only copied.
-  bool converts() const { return hasForms(dtype) || hasBlocks(); }
+  bool converts() const { return hasForms(dtype) || hasBlocks() || hasCodes(); }
   bool hasBlocks() const {
     return completion == Completion::scale || completion == Completion::range;
   }
 
   /// Whether the f32 of the last update can be had.
   bool isExact() const {
-    return dtype == DType::f32 || completion != Completion::nothing;
+    return (dtype == DType::f32 && !hasCodes()) || completion != Completion::nothing;
   }
   friend bool operator==(const StoredForm &, const StoredForm &) = default;
 };

@@ -12,7 +12,7 @@ include=(-I . -I /usr/lib/llvm-19/include)
   echo "# Operations of the graph dialect"
   echo
   echo "Generated from ir/graph/*.td by scripts/docs.sh."
-  for family in State Elementwise Narrow Shape Contract Attention Reduce Index Normalize Pool Train Optimizer Collective; do
+  for family in State Elementwise Narrow Stored Shape Contract Attention Reduce Index Normalize Pool Train Optimizer Collective; do
     printf '\n# %s\n\n' "$family"
     "$tblgen" -gen-op-doc "${include[@]}" "ir/graph/$family.td" | sed '/^<!--/d'
   done

@@ -55,6 +55,8 @@ void Reader::readPrecision(const YAML::Node &node) {
     readRules(node["rules"]);
   if (node["policy"])
     readPolicy(node["policy"]);
+  if (node["rules"])
+    checkKeep(node["rules"]);
   if (compute == "amp_fp16")
     spec.lossScale.kind = "dynamic";
   if (node["loss_scale"])
@@ -82,27 +84,6 @@ void Reader::readMaster(const YAML::Node &node) {
           "'precision.master' is '" + precision.master +
               "' under amp_fp16, expected fp32: f16 and 16 bits more are no f32, and "
               "updates of f16 weights alone overflow or vanish");
-}
-
-void Reader::readRules(const YAML::Node &node) {
-  if (!node.IsSequence())
-    return error(node, "'precision.rules' is no list, expected rules such as [{match: "
-                       "\"*.norm*\", keep: fp32}]");
-  for (const YAML::Node &rule : node) {
-    std::string match, keep;
-    read(rule, "match", match, "a glob of parameters or nodes");
-    read(rule, "keep", keep, "text");
-    if (rule["storage"])
-      error(rule["storage"], "'precision.rules[].storage' is not yet supported; "
-                             "expected 'keep: fp32'");
-    else if (match.empty() || keep != "fp32")
-      error(rule, "a rule of 'precision.rules' is {match: '" + match + "', keep: '" +
-                      keep + "'}, expected a glob and 'keep: fp32'");
-    else if (!spec.precision.isNarrow())
-      error(rule, "'precision.rules' has no effect under compute fp32; remove it");
-    else
-      spec.precision.keep.push_back(match);
-  }
 }
 
 /// A kind alone, or a map.

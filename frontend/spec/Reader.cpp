@@ -88,8 +88,38 @@ void Reader::checkKeys(const YAML::Node &node, const std::string &path) {
   }
 }
 
+/// `optim`: a part of the model's names for each rule.
+void Reader::translateOptim(YAML::Node root) {
+  YAML::Node old = root["optim"];
+  if (!old || !old.IsMap())
+    return;
+  if (old["group_size"]) {
+    root["update"]["grouping"] = "topology";
+    root["update"]["group_size"] = old["group_size"];
+    result.translations.push_back(
+        "'optim.group_size' read as 'update: {grouping: topology, group_size: " +
+        text(old["group_size"]) + "}'");
+  }
+  if (!old["precision_policy"] || !old["precision_policy"].IsMap())
+    return;
+  std::string rules;
+  for (const auto &entry : old["precision_policy"]) {
+    YAML::Node rule(YAML::NodeType::Map);
+    rule["part"] = entry.first.Scalar();
+    rule["storage"] = entry.second;
+    root["precision"]["rules"].push_back(rule);
+    YAML::Emitter written;
+    written << YAML::Flow << entry.second;
+    rules += (rules.empty() ? "" : ", ") + ("{part: " + entry.first.Scalar()) +
+             ", storage: " + written.c_str() + "}";
+  }
+  result.translations.push_back("'optim.precision_policy' read as 'precision: {rules: [" +
+                                rules + "]}'");
+}
+
 /// The spellings of the design notes, rewritten in place before anything else is read.
 void Reader::translate(YAML::Node root) {
+  translateOptim(root);
   YAML::Node old = root["training_params"];
   if (!old || !old.IsMap())
     return;

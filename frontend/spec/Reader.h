@@ -28,6 +28,7 @@ public:
 
   void checkKeys(const YAML::Node &node, const std::string &path);
   void translate(YAML::Node root);
+  void translateOptim(YAML::Node root);
   void fill(const YAML::Node &root);
 
 private:
@@ -107,6 +108,11 @@ private:
   void readPrecision(const YAML::Node &node);
   void readMaster(const YAML::Node &node);
   void readRules(const YAML::Node &node);
+  void readRule(const YAML::Node &node);
+  void readStorage(const YAML::Node &node, StorageRule &rule);
+  void checkFormat(const YAML::Node &node, const std::string &name,
+                   const std::string &key);
+  void checkKeep(const YAML::Node &node);
   void readPolicy(const YAML::Node &node);
   void readPolicyBudget(const YAML::Node &node);
   void readLossScale(const YAML::Node &node);

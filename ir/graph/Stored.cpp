@@ -1,6 +1,7 @@
 // Quantize and dequantize: their types, their reference, and what they are made of.
 #include "ir/graph/GraphBuilder.h"
 #include "ir/graph/Interpreter.h"
+#include "ir/graph/SavedMark.h"
 #include "ir/graph/Shapes.h"
 #include "kernels/StoredFormats.h"
 
@@ -216,7 +217,28 @@ LogicalResult QuantizeOp::evaluate(Evaluation &eval) {
   return success();
 }
 
+namespace {
+
+/// Parts of a decomposition say what the whole does.
+class SavedMark {
+public:
+  explicit SavedMark(Operation *op) : op(op), previous(op->getPrevNode()) {}
+  ~SavedMark() {
+    Attribute mark = op->getAttr(savedAttr);
+    Operation *part = previous ? previous->getNextNode() : &op->getBlock()->front();
+    for (; mark && part != op; part = part->getNextNode())
+      if (!isa<ConstantOp>(part))
+        part->setAttr(savedAttr, mark);
+  }
+
+private:
+  Operation *op, *previous;
+};
+
+} // namespace
+
 SmallVector<Value> QuantizeOp::decompose(OpBuilder &builder) {
+  SavedMark mark(*this);
   GraphBuilder b(getLoc(), builder);
   StoredFormat format = *storedFormat(getFormat().str());
   const FormatTraits &traits = traitsOf(format);
@@ -282,6 +304,7 @@ LogicalResult DequantizeOp::evaluate(Evaluation &eval) {
 }
 
 SmallVector<Value> DequantizeOp::decompose(OpBuilder &builder) {
+  SavedMark mark(*this);
   GraphBuilder b(getLoc(), builder);
   StoredFormat format = *storedFormat(getFormat().str());
   Value codes = getStored()[0];

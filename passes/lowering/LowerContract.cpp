@@ -4,6 +4,7 @@
 #include "kernels/Params.h"
 #include "passes/AddProduct.h"
 #include "passes/ContractShape.h"
+#include "passes/NarrowReads.h"
 #include "passes/lowering/Lowerings.h"
 #include "passes/lowering/StridedView.h"
 
@@ -21,6 +22,7 @@ struct Placed {
 /// Reads and writes through as many views as the kernel's strides can express.
 FailureOr<Placed> placeProduct(graph::ContractOp op, Value left, Value right,
                                const ProgramBuilder &builder) {
+  left = narrowSource(left), right = narrowSource(right);
   StridedView lhs[] = {readView(left, builder), contiguousView(left)};
   StridedView rhs[] = {readView(right, builder), contiguousView(right)};
   StridedView result[] = {writeView(op.getY(), builder), contiguousView(op.getY())};

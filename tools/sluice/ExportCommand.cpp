@@ -7,6 +7,7 @@
 #include "runtime/CheckpointShards.h"
 #include "runtime/Safetensors.h"
 #include "runtime/StateTransfer.h"
+#include "runtime/StoredCodes.h"
 #include "tools/sluice/RunOptions.h"
 
 #include <algorithm>
@@ -47,6 +48,14 @@ Weights weightsOf(const Session &session, const SafetensorsFile *file, bool wide
       weight.shape.assign(tensor.shape()->begin(), tensor.shape()->end());
     weight.data = session.state(name).data();
     weight.bytes = tensor.size();
+    if (codedFormat(tensor)) {
+      std::vector<float> &values =
+          weights.exact.emplace_back(decodeState(session, tensor));
+      weight.dtype = DType::f32;
+      weight.shape = valueShapeOf(tensor);
+      weight.data = values.data();
+      weight.bytes = values.size() * sizeof(float);
+    }
     if (weight.dtype == DType::bf16 || weight.dtype == DType::f16) {
       auto stored = storedTensor(session, tensor);
       if (file && hasSharedMaster(session.plan(), tensor)) {

@@ -27,8 +27,10 @@ inline State trained(const std::string &path, int threads) {
     if (tensor->role() != fbs::Role::parameter)
       continue;
     int64_t elements = 1;
-    for (uint32_t d = 0; d < sizeOf(tensor->shape()); ++d)
-      elements *= tensor->shape()->Get(d);
+    const auto *shape =
+        sizeOf(tensor->value_shape()) ? tensor->value_shape() : tensor->shape();
+    for (uint32_t d = 0; d < sizeOf(shape); ++d)
+      elements *= shape->Get(d);
     std::vector<float> values;
     for (double value : uniform({elements}, -0.5, 0.5, seed++).reals)
       values.push_back(static_cast<float>(value));

@@ -33,4 +33,16 @@ module attributes {graph.threads = 1 : i64} {
     %y = graph.cast %a {element_type = f32} : (tensor<5x7xbf16>) -> tensor<5x7xf32>
     return %y : tensor<5x7xf32>
   }
+
+  // Products too: rows of x by a weight of 16 bits.
+  // CHECK-LABEL: plan.program @probe
+  // CHECK-DAG: %[[WEIGHT:.*]] = plan.buffer {{.*}} size 24 {plan.element = bf16}
+  // CHECK-DAG: %[[PRODUCT:.*]] = plan.buffer "product" "io" size 32
+  // CHECK: plan.stage @gemm_f32 ins(%{{.*}}, %[[WEIGHT]]) outs(%[[PRODUCT]]
+  func.func @probe(%x: tensor<2x3xf32> {graph.name = "x"}, %w: tensor<3x4xf32> {graph.name = "w"}) -> (tensor<2x4xf32> {graph.name = "product"}) {
+    %0 = graph.cast %w {element_type = bf16} : (tensor<3x4xf32>) -> tensor<3x4xbf16>
+    %1 = graph.cast %0 {element_type = f32} : (tensor<3x4xbf16>) -> tensor<3x4xf32>
+    %2 = graph.contract %x, %1 {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 0>} : (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>
+    return %2 : tensor<2x4xf32>
+  }
 }

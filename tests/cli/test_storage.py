@@ -1,0 +1,126 @@
+"""Parameters and saved values in formats of fewer bits, from the spec to checkpoints and exports."""
+import shutil
+import unittest
+
+import numpy as np
+
+from harness import ROOT, SluiceTest, metadata_of, newest_checkpoint, read_safetensors
+
+DECODER = ROOT / "tests" / "models" / "small-decoder.onnx"
+SPEC = """loss: {kind: cross_entropy, logits: logits, labels: labels}
+optimizer: {kind: adamw, lr: 0.01}
+"""
+FORMATS = ["fp16", "e4m3", "e5m2", "e4m3_128x128", "mxfp8", "nvfp4"]  # one of each kind
+
+
+class Storage(SluiceTest):
+    def setUp(self):
+        super().setUp()
+        generator = np.random.default_rng(3)
+        tokens = self.npy("tokens", generator.integers(0, 33, (64, 16)))
+        labels = self.npy("labels", generator.integers(0, 33, (64, 16)))
+        self.data = ["--no-shuffle", "--data", f"tokens=npy:{tokens}", "--data", f"labels=npy:{labels}"]
+
+    def plan(self, name, rules="", *options, code=0):
+        rules = f"precision: {{rules: [{rules}]}}\n" if rules else ""
+        return self.compile(DECODER, SPEC + rules, name, *options, code=code)
+
+    def train(self, plan, folder, steps, *more):
+        out, shown = self.run_sluice("train", plan, *self.data, "--steps", steps, "--losses", "--checkpoint", self.dir / folder, *more)
+        return out["losses"], shown, read_safetensors(newest_checkpoint(self.dir / folder))
+
+    def same(self, left, right):
+        self.assertEqual(sorted(left), sorted(right))
+        for name in left:
+            np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+
+    def test_a_run_resumes_bit_for_bit_in_every_format(self):
+        wide, _ = self.plan("wide")
+        expected, _, _ = self.train(wide, "wide", 4)
+        for form in FORMATS:
+            with self.subTest(form):
+                plan, _ = self.plan(form, f"{{match: '*', storage: {form}}}")
+                losses, _, whole = self.train(plan, f"{form}-whole", 4)
+                self.train(plan, f"{form}-parts", 2)
+                _, _, parts = self.train(plan, f"{form}-parts", 4, "--resume")
+                self.same(whole, parts)
+                self.assertLess(abs(losses[-1] - expected[-1]), 0.5)
+                self.assertNotEqual(losses, expected)
+
+    def test_checkpoints_have_values_that_other_plans_read(self):
+        wide, _ = self.plan("wide")
+        for form, master in (("nvfp4", "none"), ("e4m3", "fp32")):
+            with self.subTest(form):
+                plan, _ = self.plan(form, f"{{match: '*', storage: {form}, master: {master}}}")
+                _, _, state = self.train(plan, form, 2)
+                weights = {n: a for n, a in state.items() if n.startswith("param/")}
+                self.assertEqual({a.dtype for a in weights.values()}, {np.dtype(np.float32)})
+                self.assertFalse([n for n in state if n.startswith("master/")])
+                metadata = metadata_of(newest_checkpoint(self.dir / form))
+                self.assertIn(form, {v for k, v in metadata.items() if k.startswith("format/")})
+                # There and back: the wide plan has the values, and the codes are theirs again.
+                _, shown, moved = self.train(wide, form, 2, "--resume")
+                self.assertIn(f"stored as {form}", shown)
+                self.same({n: moved[n] for n in weights}, weights)
+                _, _, back = self.train(plan, form, 2, "--resume")
+                for name, values in weights.items():
+                    error = np.abs(back[name] - values).max() / np.abs(values).max()
+                    self.assertLessEqual(error, 0 if master == "fp32" else 1e-6, name)
+
+    def test_values_of_another_plan_are_rounded_within_the_stated_error(self):
+        wide, _ = self.plan("wide")
+        _, _, exact = self.train(wide, "wide", 2)
+        for form, bound in {"bf16": 2**-8, "mxfp8": 2**-4, "mxfp4": 0.25}.items():
+            with self.subTest(form):
+                plan, _ = self.plan(form, f"{{match: '*', storage: {form}}}")
+                shutil.copytree(self.dir / "wide", self.dir / form)
+                _, shown, rounded = self.train(plan, form, 2, "--resume")
+                self.assertIn("values were rounded", shown)
+                for name, values in exact.items():
+                    if name.startswith("param/"):
+                        self.assertLessEqual(np.abs(rounded[name] - values).max(), bound * np.abs(values).max(), name)
+
+    def test_state_shrinks_and_explain_says_to_what(self):
+        wide, report = self.plan("wide")
+        stored, smaller = self.plan("mxfp4", "{match: '*', storage: mxfp4, moments: int8}")
+        self.assertLess(smaller["memory"]["state_bytes"] if "memory" in smaller else smaller["state_bytes"],
+                        0.6 * (report["memory"]["state_bytes"] if "memory" in report else report["state_bytes"]))
+        _, shown = self.run_sluice("explain", stored, "--precision")
+        rows, _ = self.run_sluice("explain", stored, "--precision")
+        text = str(rows)
+        self.assertIn("stored as mxfp4 in", text)
+        self.assertIn("updates round stochastically: the rule '*'", text)
+
+    def test_export_gives_the_values(self):
+        plan, _ = self.plan("mxfp8", "{match: '*', storage: mxfp8}")
+        _, _, state = self.train(plan, "run", 2)
+        self.run_sluice("export", plan, "--checkpoint", self.dir / "run", "-o", self.dir / "out.safetensors")
+        exported = read_safetensors(self.dir / "out.safetensors")
+        self.same({f"param/{n}": a for n, a in exported.items()}, {n: a for n, a in state.items() if n.startswith("param/")})
+
+    def test_parts_of_the_notes_become_rules(self):
+        spec = SPEC + "optim: {precision_policy: {h: [fp8, fp16]}}\n"
+        _, errors = self.compile(DECODER, spec, "notes", code=1)
+        self.assertIn("no parameter has 'h' as an element of its name", errors)
+
+    def test_what_is_wrong_is_named(self):
+        cases = {
+            "{match: '*', storage: int3}": "'precision.rules[].storage' is 'int3', expected one of fp32, bf16, fp16, e4m3",
+            "{match: '*', storage: mxfp8_e5m2}": "mxfp8 is e4m3 in both directions",
+            "{match: '*', storage: mxfp8, scaling: delayed}": "which is for formats with one scale per tensor, e4m3 and e5m2",
+            "{match: '*', storage: mxfp8, keep: fp32}": "has both 'keep' and 'storage'",
+            "{match: '*', master: fp32}": "'precision.rules[].master' has no effect without 'storage'",
+            "{match: 'nothing', storage: mxfp8}": "'nothing' matches no parameter of the model",
+            "{match: 'nothing', saved: mxfp8}": "reads no value of a node that 'nothing' matches",
+            "{match: '*', keep: fp32}": "has no effect under compute fp32",
+            "{storage: mxfp8}": "expected one of them: a glob, or an element of names",
+        }
+        for rule, expected in cases.items():
+            with self.subTest(rule):
+                plan, errors = self.plan("wrong", rule, code=1)
+                self.assertIn(expected, errors)
+                self.assertFalse(plan.exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
