@@ -258,7 +258,20 @@ const SpecKey kKeys[] = {
      "fp32, or gradient: as the gradients, which are sums in f32; default fp32"},
     {"precision.optimizer_state", K::String, kReady,
      "format of the moments: fp32, bf16, int8, fp8; default fp32"},
-    {"precision.policy", K::Any, kLater, "formats by importance"},
+    {"precision.policy", K::Any, kReady,
+     "stored formats of parameters within a number of bytes; default none"},
+    {"precision.policy.kind", K::String, kReady,
+     "importance, by a file of sluice probe; random, size: to compare with; default "
+     "importance"},
+    {"precision.policy.from", K::String, kReady, "the file of sluice probe"},
+    {"precision.policy.budget", K::Any, kReady,
+     "of parameters with their masters: a size such as 64MiB, or a share such as 0.6x of "
+     "what they take without it; under memory.budget none is needed"},
+    {"precision.policy.formats", K::List, kReady,
+     "to choose from; default: all that the file has"},
+    {"precision.policy.speed", K::Number, kReady,
+     "under memory.budget: share of the speed without a budget below which fewer bytes "
+     "of parameters come before more recompute; default 0.92"},
     {"precision.rules", K::List, kReady,
      "formats and exceptions by name; later ones win, and all win over the policy"},
     {"precision.rules[].match", K::String, kReady, "a glob of parameters or nodes"},

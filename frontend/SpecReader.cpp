@@ -49,7 +49,6 @@ void Reader::fill(const YAML::Node &root) {
       {"lora", &Reader::readLora},
       {"memory", &Reader::readMemory},
       {"update", &Reader::readUpdate},
-      {"update", &Reader::readUpdate},
       {"parallel", &Reader::readParallel},
       {"comm", &Reader::readComm},
       {"precision", &Reader::readPrecision},

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Models of up to 65 billion parameters for `sluice fit`: a few hundred KB each, since their weights are never written.
 
-    python3 make.py llama-7b llama-65b bert-large [-o FOLDER]
+    python3 make.py llama-7b llama-65b bert-large resnet-152 clip-l14 [-o FOLDER]
 
-Decoders in the manner of LLaMA (Touvron et al., 2023, table 2) and BERT-large (Devlin et al., 2018). Weights are
-references to a file beside the model that does not exist; batch and sequence are symbolic.
+Decoders in the manner of LLaMA (Touvron et al., 2023, table 2), BERT-large (Devlin et al., 2018), ResNet-152 (He et
+al., 2016) and a pair of encoders of the sizes of CLIP ViT-L/14 (Radford et al., 2021). Weights are references to a file
+beside the model that does not exist; batch and sequence are symbolic.
 """
 import argparse
 import pathlib
@@ -19,6 +20,10 @@ DECODERS = {
 }
 ENCODERS = {"bert-large": {"layers": 24, "width": 1024, "heads": 16, "inner": 4096, "vocabulary": 30522, "positions": 8192}}
 
+RESNETS = {"resnet-152": {"blocks": (3, 8, 36, 3), "classes": 1000}}
+PAIRS = {"clip-l14": {"layers": 24, "width": 1024, "heads": 16, "patch": 14, "size": 224, "text_layers": 12, "text_width": 768, "text_heads": 12,
+                      "length": 77, "vocabulary": 49408, "embedding": 768}}
+
 
 class Graph:
     def __init__(self):
@@ -28,7 +33,7 @@ class Graph:
     def weight(self, name, *shape):
         """A weight whose bytes are nowhere."""
         tensor = TensorProto(name=name, dims=shape, data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
-        size = 4 * int(np.prod(shape, dtype=np.int64))
+        size = 4 * int(np.prod(shape, dtype=np.int64))  # of no dimensions: one number
         for key, value in (("location", "weights.bin"), ("offset", self.offset), ("length", size)):
             tensor.external_data.add(key=key, value=str(value))
         self.offset += size
@@ -57,6 +62,15 @@ class Graph:
     def join_heads(self, x, width):
         x = self.node("Transpose", x, perm=[0, 2, 1, 3])
         return self.node("Reshape", x, self.constant([0, 0, width], np.int64))
+
+    def conv(self, x, name, inputs, outputs, size, stride=1):
+        return self.node("Conv", x, self.weight(f"{name}.weight", outputs, inputs, size, size), kernel_shape=[size, size], strides=[stride, stride],
+                         pads=[size // 2] * 4, name=name)
+
+    def batch_norm(self, x, name, channels):
+        """In training mode; running statistics are no weights that train."""
+        weights = [self.weight(f"{name}.{part}", channels) for part in ("weight", "bias", "running_mean", "running_var")]
+        return self.node("BatchNormalization", x, *weights, outputs=3, training_mode=1, name=name)[0]
 
     def save(self, path, inputs, logits, shape):
         graph = helper.make_graph(self.nodes, path.stem, inputs, [helper.make_tensor_value_info(logits, TensorProto.FLOAT, shape)], self.initializers)
@@ -151,18 +165,86 @@ def encoder(path, layers, width, heads, inner, vocabulary, positions):
     g.save(path, [tokens], "logits", ["batch", "sequence", vocabulary])
 
 
+def resnet(path, blocks, classes):
+    """Bottlenecks with the stride in the 3x3 convolution."""
+    g = Graph()
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, 224, 224])
+    x = g.node("Relu", g.batch_norm(g.conv("image", "conv1", 3, 64, 7, 2), "bn1", 64))
+    x, width = g.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4), 64
+    for stage, count in enumerate(blocks):
+        inner = 64 << stage
+        for i in range(count):
+            prefix, stride = f"layer{stage + 1}.{i}", 2 if stage and not i else 1
+            y = g.node("Relu", g.batch_norm(g.conv(x, f"{prefix}.conv1", width, inner, 1), f"{prefix}.bn1", inner))
+            y = g.node("Relu", g.batch_norm(g.conv(y, f"{prefix}.conv2", inner, inner, 3, stride), f"{prefix}.bn2", inner))
+            y = g.batch_norm(g.conv(y, f"{prefix}.conv3", inner, 4 * inner, 1), f"{prefix}.bn3", 4 * inner)
+            if not i:
+                x = g.batch_norm(g.conv(x, f"{prefix}.downsample.0", width, 4 * inner, 1, stride), f"{prefix}.downsample.1", 4 * inner)
+            x, width = g.node("Relu", g.node("Add", x, y)), 4 * inner
+    x = g.node("ReduceMean", x, axes=[2, 3], keepdims=0)
+    g.nodes.append(helper.make_node("Identity", [g.linear(x, "fc", width, classes, True)], ["logits"]))
+    g.save(path, [image], "logits", ["batch", classes])
+
+
+def transformer(g, x, prefix, layers, width, heads, future):
+    """Pre-norm blocks with GELU by its sigmoid form."""
+    size = width // heads
+    for i in range(layers):
+        name = f"{prefix}.layers.{i}"
+        y = layer_norm(g, x, f"{name}.ln_1", width)
+        q, k, v = (g.split_heads(g.linear(y, f"{name}.{n}_proj", width, width, True), heads, size) for n in "qkv")
+        y = g.join_heads(attention(g, q, k, v, size, future), width)
+        x = g.node("Add", x, g.linear(y, f"{name}.out_proj", width, width, True))
+        y = g.linear(layer_norm(g, x, f"{name}.ln_2", width), f"{name}.fc1", width, 4 * width, True)
+        y = g.node("Mul", y, g.node("Sigmoid", g.node("Mul", y, g.constant(1.702, np.float32))))
+        x = g.node("Add", x, g.linear(y, f"{name}.fc2", 4 * width, width, True))
+    return layer_norm(g, x, f"{prefix}.ln_post", width)
+
+
+def pair(path, layers, width, heads, patch, size, text_layers, text_width, text_heads, length, vocabulary, embedding):
+    """Logits of every image of the batch against every text: the contrastive loss is their cross entropy against the diagonal."""
+    g, side = Graph(), size // patch
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, size, size])
+    tokens = helper.make_tensor_value_info("tokens", TensorProto.INT64, ["batch", length])
+    x = g.node("Conv", "image", g.weight("image.patch.weight", width, 3, patch, patch), kernel_shape=[patch, patch], strides=[patch, patch])
+    x = g.node("Transpose", g.node("Reshape", x, g.constant([0, width, side * side], np.int64)), perm=[0, 2, 1])
+    x = g.node("Add", x, g.weight("image.positions.weight", side * side, width))
+    x = g.node("ReduceMean", transformer(g, x, "image", layers, width, heads, None), axes=[1], keepdims=0)
+    images = g.linear(x, "image.projection", width, embedding, False)
+    x = g.node("Gather", g.weight("text.tokens.weight", vocabulary, text_width), "tokens", axis=0)
+    x = g.node("Add", x, g.weight("text.positions.weight", length, text_width))
+    future = g.constant(np.triu(np.ones((length, length), bool), 1), bool)
+    x = transformer(g, x, "text", text_layers, text_width, text_heads, future)
+    x = g.node("Gather", x, g.constant(length - 1, np.int64), axis=1)
+    texts = g.linear(x, "text.projection", text_width, embedding, False)
+    unit = [g.node("Div", e, g.node("ReduceL2", e, axes=[-1], keepdims=1)) for e in (images, texts)]
+    logits = g.node("MatMul", unit[0], g.node("Transpose", unit[1], perm=[1, 0]))
+    logits = g.node("Mul", logits, g.node("Exp", g.weight("logit_scale")))
+    g.nodes.append(helper.make_node("Identity", [logits], ["logits"]))
+    g.save(path, [image, tokens], "logits", ["batch", "batch"])
+
+
+MODELS = {name: (make, sizes) for make, known in ((decoder, DECODERS), (encoder, ENCODERS), (resnet, RESNETS), (pair, PAIRS))
+          for name, sizes in known.items()}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=[*DECODERS, *ENCODERS], metavar="MODEL")
+    parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL")
     parser.add_argument("-o", "--out", default=".", type=pathlib.Path)
     parser.add_argument("--layers", type=int, help="other than the model's")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in arguments.models:
-        if name not in DECODERS and name not in ENCODERS:
-            parser.error(f"unknown model '{name}', expected {', '.join([*DECODERS, *ENCODERS])}")
-        make, sizes = (decoder, DECODERS[name]) if name in DECODERS else (encoder, ENCODERS[name])
-        make(arguments.out / f"{name}.onnx", **dict(sizes, layers=arguments.layers or sizes["layers"]))
+        if name not in MODELS:
+            parser.error(f"unknown model '{name}', expected {', '.join(MODELS)}")
+        make, sizes = MODELS[name]
+        sizes = dict(sizes)
+        if arguments.layers and "blocks" in sizes:
+            sizes["blocks"] = tuple(min(arguments.layers, count) for count in sizes["blocks"])
+        for key in {"layers", "text_layers"} & sizes.keys():
+            sizes[key] = arguments.layers or sizes[key]
+        make(arguments.out / f"{name}.onnx", **sizes)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,9 @@ MemoryMarks memoryMarks(mlir::ModuleOp planned);
 std::string moduleDot(mlir::ModuleOp module, const MemoryMarks &marks);
 
 /// A node per launch or copy of a program, an edge per buffer from the launch that first
-/// writes it to its other users.
-std::string programDot(const fbs::Program &program);
+/// writes it to its other users. Launches are filled by the fewest bits of the parameters
+/// that they read or write in a stored format.
+std::string programDot(const fbs::Plan &plan, const fbs::Program &program);
 
 /// Writes `dot` to a .dot file, or renders it to .svg or .png with Graphviz.
 Status writeGraph(const std::string &dot, const std::string &path);

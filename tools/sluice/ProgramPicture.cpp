@@ -1,9 +1,12 @@
 // The graph of a program of a plan file.
 
+#include "kernels/StoredFormats.h"
 #include "tools/sluice/Cli.h"
 #include "tools/sluice/DotText.h"
 #include "tools/sluice/GraphPicture.h"
 #include "tools/sluice/MemoryCertificate.h"
+
+#include <algorithm>
 
 namespace sluice::cli {
 namespace {
@@ -22,10 +25,24 @@ bool touches(const fbs::Launch &launch, const fbs::BufferInfo &buffer) {
   return false;
 }
 
+/// Bits of a parameter in a stored format; 0: in f32, or no parameter.
+int storedBitsOf(const fbs::StateTensor &tensor) {
+  if (tensor.role() != fbs::Role::parameter)
+    return 0;
+  if (auto format = storedFormat(viewOf(tensor.format())))
+    return traitsOf(*format).bits;
+  bool isHalf = tensor.dtype() == fbs::DType::bf16 || tensor.dtype() == fbs::DType::f16;
+  return isHalf ? 16 : 0;
+}
+
 class ProgramGraph {
 public:
-  explicit ProgramGraph(const fbs::Program &program)
+  ProgramGraph(const fbs::Plan &plan, const fbs::Program &program)
       : program(program), launches(sizeOf(program.launches())) {
+    for (uint32_t i = 0; i < sizeOf(plan.state()); ++i)
+      if (int bits = storedBitsOf(*plan.state()->Get(i)))
+        narrow.push_back({plan.state()->Get(i)->offset(), bits});
+    std::sort(narrow.begin(), narrow.end());
     int64_t forward = 0; // what runs before any run more
     while (forward < launches &&
            program.launches()->Get(static_cast<uint32_t>(forward))->again() == 0)
@@ -45,10 +62,13 @@ public:
                           "\n" + nodeText(launch);
       if (launch.again() > 0)
         label += "\n(run again, " + std::to_string(launch.again()) + ")";
-      dot.node(launchId(i), label,
-               launch.again() > 0    ? Mark::RunAgain
-               : dropped.contains(i) ? Mark::Recomputed
-                                     : Mark::None);
+      Mark mark = launch.again() > 0    ? Mark::RunAgain
+                  : dropped.contains(i) ? Mark::Recomputed
+                                        : Mark::None;
+      if (int bits = mark == Mark::None ? fewestBitsOf(launch) : 0)
+        dot.stored(launchId(i), label, bits);
+      else
+        dot.node(launchId(i), label, mark);
       if (i > 0)
         dot.below(launchId(i - 1), launchId(i));
     }
@@ -63,6 +83,23 @@ public:
 
 private:
   static std::string launchId(int64_t launch) { return "l" + std::to_string(launch); }
+
+  /// Of the parameters that the launch reads or writes; 0: none is in a stored format.
+  int fewestBitsOf(const fbs::Launch &launch) const {
+    int fewest = 0;
+    for (uint32_t s = 0; s < sizeOf(launch.stages()); ++s)
+      for (uint32_t o = 0; o < sizeOf(launch.stages()->Get(s)->operands()); ++o) {
+        const fbs::Operand &operand = *launch.stages()->Get(s)->operands()->Get(o);
+        if (operand.space() != fbs::Space::state)
+          continue;
+        auto at = std::lower_bound(narrow.begin(), narrow.end(),
+                                   std::pair(operand.offset(), 0));
+        if (at != narrow.end() && at->first == operand.offset() &&
+            (fewest == 0 || at->second < fewest))
+          fewest = at->second;
+      }
+    return fewest;
+  }
 
   bool isRecomputed(const fbs::BufferInfo &buffer) const {
     for (uint32_t t = 0; t < sizeOf(program.tensors()); ++t) {
@@ -119,14 +156,15 @@ private:
 
   const fbs::Program &program;
   int64_t launches;
+  std::vector<std::pair<uint64_t, int>> narrow; // offset and bits of parameters
   std::set<int64_t> dropped; // launches whose results are computed again
   DotText dot;
 };
 
 } // namespace
 
-std::string programDot(const fbs::Program &program) {
-  return ProgramGraph(program).draw();
+std::string programDot(const fbs::Plan &plan, const fbs::Program &program) {
+  return ProgramGraph(plan, program).draw();
 }
 
 } // namespace sluice::cli

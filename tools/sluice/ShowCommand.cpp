@@ -65,8 +65,8 @@ int showPlan(const ShowArguments &arguments, Console &console) {
   }
   std::vector<std::pair<std::string, Status>> written;
   if (!arguments.graph.empty())
-    written.emplace_back(arguments.graph,
-                         writeGraph(programDot(*program), arguments.graph));
+    written.emplace_back(arguments.graph, writeGraph(programDot((*plan)->raw(), *program),
+                                                     arguments.graph));
   if (!arguments.memory.empty())
     written.emplace_back(
         arguments.memory,
