@@ -65,7 +65,17 @@ int64_t rowChunk(const GemmParams &p, int64_t units) {
   return std::max<int64_t>(1, std::min(rows / p.unitRows, units / chunks));
 }
 
-void useBlocks(GemmParams &p) {
+/// How many units keep `threads` busy; 0: many.
+int64_t enoughUnits(int64_t threads) {
+  return threads == 0 ? 16 : threads == 1 ? 1 : std::min<int64_t>(16, 4 * threads);
+}
+
+/// A long sum reads rows of A that lie far apart again for each block of columns (the
+/// gradient of a layer before a large vocabulary took 35% longer in blocks of 128): there
+/// are no more of these than the threads need. Bits do not depend on them.
+constexpr int64_t kLongSum = 2048;
+
+void useBlocks(GemmParams &p, int64_t threads) {
   int64_t batches = p.batch0 * p.batch1;
   p.unitRows = std::max<int64_t>(
       12,
@@ -75,9 +85,10 @@ void useBlocks(GemmParams &p) {
   // On tiles packing A again for each block of columns weighs more.
   int64_t leastCols = usesPairs(p.aType, p.bType) ? 128 : 64;
   p.unitCols = 512;
-  while (gemmUnits(p) < 16 && p.unitCols > leastCols)
+  int64_t enough = enoughUnits(p.k >= kLongSum ? threads : 0);
+  while (gemmUnits(p) < enough && p.unitCols > leastCols)
     p.unitCols /= 2;
-  while (gemmUnits(p) < 8 && p.unitRows > 48)
+  while (gemmUnits(p) < std::min<int64_t>(8, enough) && p.unitRows > 48)
     p.unitRows = roundUp(p.unitRows / 2, 12);
   if (p.n <= p.unitCols)
     p.unitCols = 0;
@@ -152,7 +163,7 @@ int64_t gemmSplitKWorkerBytes(const GemmSplitKParams &p) {
 int64_t gemmPartialBytes(const GemmSplitKParams &p) { return p.slices * p.m * p.n * 4; }
 int64_t sumSlicesUnits(const SumSlicesParams &p) { return ceilDiv(p.rows, p.unitRows); }
 
-GemmPlan planGemm(const GemmParams &shape, bool wholeRows) {
+GemmPlan planGemm(const GemmParams &shape, bool wholeRows, int64_t threads) {
   GemmPlan plan;
   if (wantsSplitK(shape)) {
     planSplitK(plan, shape);
@@ -163,7 +174,7 @@ GemmPlan planGemm(const GemmParams &shape, bool wholeRows) {
     p.unitRows = rowsPerUnit(p);
     p.unitCols = 0;
   } else {
-    useBlocks(p);
+    useBlocks(p, threads);
   }
   plan.gemm = p;
   plan.gemmUnits = gemmUnits(p);

@@ -140,7 +140,8 @@ struct GemmPlan {
 };
 
 /// `shape` states sizes, strides, types and accumulate (unit fields are ignored). Batches
-/// with a common B and evenly spaced rows are merged into m.
-GemmPlan planGemm(const GemmParams &shape, bool wholeRows);
+/// with a common B and evenly spaced rows are merged into m. `threads` that will share
+/// the units, 0 for many: it runs on any number, and bits are the same.
+GemmPlan planGemm(const GemmParams &shape, bool wholeRows, int64_t threads = 0);
 
 } // namespace sluice

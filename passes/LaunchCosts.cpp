@@ -94,7 +94,7 @@ double productUs(graph::ContractOp op, double flops, double bytes,
   LaunchWork work(rates);
   int64_t units = 0, chunk = 1;
   if (std::optional<GemmParams> shape = contractAsGemm(op)) {
-    GemmPlan plan = planGemm(*shape, /*wholeRows=*/false);
+    GemmPlan plan = planGemm(*shape, /*wholeRows=*/false, rates.threads);
     bool splits = plan.kind == GemmPlan::SplitK;
     units = splits ? plan.splitUnits : plan.gemmUnits;
     chunk = splits ? plan.splitChunk : plan.gemmChunk;

@@ -142,7 +142,7 @@ LogicalResult lowerContract(graph::ContractOp op, ProgramBuilder &builder) {
     return success();
   }
   ContractLowering(op, op, *placed, builder)
-      .run(planGemm(placed->params, /*wholeRows=*/false));
+      .run(planGemm(placed->params, /*wholeRows=*/false, builder.workers()));
   if (placed->result.root != op.getY())
     builder.markWritten(op.getY());
   return success();
@@ -165,7 +165,7 @@ LogicalResult lowerAddProduct(graph::RegionOp op, ProgramBuilder &builder) {
   placed->result = contiguousView(op.getResult(0));
   placed->params.accumulate = 1;
   ContractLowering(op, product, *placed, builder)
-      .run(planGemm(placed->params, /*wholeRows=*/false));
+      .run(planGemm(placed->params, /*wholeRows=*/false, builder.workers()));
   return success();
 }
 

@@ -76,6 +76,8 @@ public:
 
   PlanSymbols &symbols;
 
+  /// Threads that the plan is made for.
+  int64_t workers() const { return threads; }
   /// Bytes of the step reservation.
   mlir::Value buffer(llvm::StringRef label, llvm::StringRef category, int64_t bytes);
   /// The same, for the values of a tensor.

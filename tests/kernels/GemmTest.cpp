@@ -197,6 +197,26 @@ TEST(Gemm, PlannedProductsAreRight) {
   }
 }
 
+/// What the threads of a plan change is how the work is shared out.
+TEST(Gemm, LongSumsAreCutForTheThreads) {
+  GemmParams shape = product(64, 300, 2100);
+  Data d = dataFor(shape);
+  std::vector<Bytes> results;
+  int64_t last = 0;
+  for (int64_t threads : {1, 2}) {
+    GemmPlan plan = planGemm(shape, false, threads);
+    ASSERT_EQ(plan.kind, GemmPlan::Direct);
+    EXPECT_GT(plan.gemmUnits, last);
+    last = plan.gemmUnits;
+    results.push_back(runEverywhere({"gemm_f32",
+                                     packParams(plan.gemm),
+                                     plan.gemmUnits,
+                                     {toBytes(d.a), toBytes(d.b), d.before, {}}})[2]);
+    EXPECT_EQ(results.back(), results.front());
+  }
+  expectNear(d.expected, d.before, results.front(), toleranceOf(shape));
+}
+
 /// Bits are one fma chain per 256 steps, block sums added in order.
 TEST(Gemm, BitsAreTheDocumentedChains) {
   GemmParams p = product(13, 37, 600);
