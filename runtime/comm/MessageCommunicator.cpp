@@ -133,16 +133,28 @@ Status MessageCommunicator::testGroup(uint32_t group, int &left, int &finished) 
   return Status::success();
 }
 
-void MessageCommunicator::rest(int round) const {
-  const int spins = options.comm.crowded ? 16 : 400;
+/// Where a processor is to be had, looking again at once finds messages soonest. Where
+/// launches want it too it takes time from them: a yield that comes back late says so,
+/// and for a while this thread sleeps instead.
+void MessageCommunicator::rest(int round) {
+  constexpr int remembered = 1000; // waits
+  constexpr auto late = std::chrono::microseconds(20),
+                 nap = std::chrono::microseconds(50);
+  if (round == 0 && crowdedWaits > 0)
+    --crowdedWaits;
+  bool crowded = options.comm.crowded || crowdedWaits > 0;
+  const int spins = crowded ? 16 : 400, yields = crowded ? 0 : 200;
   if (round < spins) {
 #if defined(__x86_64__)
     _mm_pause();
 #endif
-  } else if (round < spins + 200) {
+  } else if (round < spins + yields) {
+    auto start = Clock::now();
     std::this_thread::yield();
+    if (Clock::now() - start > late)
+      crowdedWaits = remembered;
   } else {
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    std::this_thread::sleep_for(nap);
   }
 }
 

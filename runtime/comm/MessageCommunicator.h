@@ -92,7 +92,7 @@ private:
   Status testGroup(uint32_t group, int &left, int &finished);
   Status lookForNotes();
   Status waitedTooLong(uint32_t group, const CommCall &call);
-  void rest(int round) const;
+  void rest(int round);
   void cancelAll(bool notesToo);
   Status fail(Status reason);
   void announce();
@@ -145,7 +145,8 @@ private:
   static constexpr size_t noteRoom = 512;
   char note[noteRoom] = {};
 
-  std::mutex calls; ///< held through every call of the transport
+  int crowdedWaits = 0; ///< so many waits more sleep at once
+  std::mutex calls;     ///< held through every call of the transport
   bool announced = false;
   mutable std::mutex stateMutex;
   Status error; ///< under stateMutex
