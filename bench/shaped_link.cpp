@@ -101,8 +101,8 @@ int test(void *user, uint32_t request, bool *done) {
     std::lock_guard lock(end.links->mutex);
     message = operation.message;
   }
-  *done = message &&
-          Clock::now() >= (operation.isReceive ? message->arrives : message->left);
+  *done =
+      message && Clock::now() >= (operation.isReceive ? message->arrives : message->left);
   if (*done && operation.isReceive && !message->bytes.empty())
     std::memcpy(operation.into, message->bytes.data(), message->bytes.size());
   return 0;
