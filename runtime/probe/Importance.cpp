@@ -1,6 +1,7 @@
 #include "runtime/probe/Importance.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
 
@@ -40,8 +41,12 @@ ParameterImportance::ParameterImportance(std::string name, std::vector<int64_t> 
     figures.blocks.resize(count);
   overflow.resize(std::size(probedFormats));
   errors.resize(keepsErrors ? std::size(probedFormats) : 0);
-  for (size_t format = 0; format < errors.size(); ++format)
-    errors[format] = errorsOf(format);
+  for (size_t format = 0; format < errors.size(); ++format) {
+    errors[format].reserve(values.size());
+    for (float error : errorsOf(format))
+      errors[format].push_back(
+          static_cast<uint16_t>((std::bit_cast<uint32_t>(error) + 0x8000) >> 16));
+  }
 }
 
 /// 0 where there is none, since Q(w) is not finite: the block overflows.
@@ -49,8 +54,8 @@ std::vector<float> ParameterImportance::errorsOf(size_t format) {
   std::vector<float> error = roundedTo(probedFormats[format], dimensions, values);
   for (size_t i = 0; i < error.size(); ++i) {
     double distance = static_cast<double>(error[i]) - values[i];
-    error[i] = static_cast<float>(0.5 * distance * distance);
-    if (std::isfinite(error[i]))
+    error[i] = static_cast<float>(std::min(0.5 * distance * distance, 1e38));
+    if (std::isfinite(distance))
       continue;
     error[i] = 0;
     overflow[format].resize(blockSums.size());
@@ -59,9 +64,10 @@ std::vector<float> ParameterImportance::errorsOf(size_t format) {
   return error;
 }
 
-/// `factors` empty: all are 1.
-void ParameterImportance::sumBlocks(std::span<const float> factors, double scale,
-                                    bool isMean, double weight, Figures &figures) {
+/// Sums of the window times factorOf(element).
+template <class Factor>
+void ParameterImportance::sumBlocks(Factor factorOf, double scale, bool isMean,
+                                    double weight, Figures &figures) {
   std::fill(blockSums.begin(), blockSums.end(), 0.0);
   for (int64_t row = 0, i = 0; row < cells.rows; ++row) {
     double *line = blockSums.data() + row / cells.blockRows * cells.across();
@@ -70,7 +76,7 @@ void ParameterImportance::sumBlocks(std::span<const float> factors, double scale
       double sum = 0;
       for (; column < end; ++column, ++i) {
         size_t element = static_cast<size_t>(i);
-        sum += factors.empty() ? sums[element] : sums[element] * factors[element];
+        sum += sums[element] * factorOf(element);
       }
       *line++ += sum;
     }
@@ -89,10 +95,19 @@ void ParameterImportance::sumBlocks(std::span<const float> factors, double scale
 void ParameterImportance::closeWindow(double scale, double weight) {
   if (values.empty())
     return;
-  sumBlocks({}, scale, true, weight, diagonal);
-  for (size_t format = 0; format < increases.size(); ++format)
-    sumBlocks(errors.empty() ? errorsOf(format) : errors[format], scale, false, weight,
+  sumBlocks([](size_t) { return 1.0; }, scale, true, weight, diagonal);
+  for (size_t format = 0; format < increases.size(); ++format) {
+    if (!errors.empty()) {
+      auto kept = [&](size_t i) {
+        return std::bit_cast<float>(uint32_t{errors[format][i]} << 16);
+      };
+      sumBlocks(kept, scale, false, weight, increases[format]);
+      continue;
+    }
+    std::vector<float> found = errorsOf(format);
+    sumBlocks([&](size_t i) { return found[i]; }, scale, false, weight,
               increases[format]);
+  }
   std::fill(sums.begin(), sums.end(), 0.0);
 }
 

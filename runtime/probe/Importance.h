@@ -32,8 +32,8 @@ inline constexpr StoredFormat probedFormats[] = {
 
 class ParameterImportance {
 public:
-  /// `weights`: of the tensor, row-major. `keepsErrors`: 36 bytes per weight for their
-  /// errors in all formats, else these are found again for each window.
+  /// `weights`: of the tensor, row-major. `keepsErrors`: 18 bytes per weight for their
+  /// errors in all formats, else these are found again for each window: slow.
   ParameterImportance(std::string name, std::vector<int64_t> shape,
                       ImportanceBlocks blocks, std::vector<float> weights,
                       bool keepsErrors = true);
@@ -65,7 +65,8 @@ public:
 
 private:
   std::vector<float> errorsOf(size_t format);
-  void sumBlocks(std::span<const float> factors, double scale, bool isMean, double weight,
+  template <class Factor>
+  void sumBlocks(Factor factorOf, double scale, bool isMean, double weight,
                  Figures &figures);
 
   std::string parameter;
@@ -73,9 +74,10 @@ private:
   std::vector<float> values;
   BlockGrid cells;
   std::vector<double> sums;
-  std::vector<double> blockSums;           // room
-  std::vector<int64_t> blockSizes;         // elements
-  std::vector<std::vector<float>> errors;  // 1/2 (Q(w) - w)^2, by format, if kept
+  std::vector<double> blockSums;   // room
+  std::vector<int64_t> blockSizes; // elements
+  /// 1/2 (Q(w) - w)^2 by format, if kept: the upper halves of f32, nearest.
+  std::vector<std::vector<uint16_t>> errors;
   std::vector<std::vector<bool>> overflow; // by format, of blocks; empty: none
   Figures diagonal;
   std::vector<Figures> increases;

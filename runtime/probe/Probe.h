@@ -39,7 +39,7 @@ struct ProbeResult {
 /// Mean over the samples of the squared gradient of each sample's loss, divided by what
 /// the samples count in the loss (so that of losses over positions too it is the diagonal
 /// of the mean loss). One sample at a time: the squared gradient of a batch is another
-/// thing. The errors are those of the mean of up to 32 windows of samples (8 from 64 Mi
+/// thing. The errors are those of the mean of up to 32 windows of samples (8 above 256 Mi
 /// weights on).
 Result<ProbeResult> probeFisher(Session &session, BatchSource &source,
                                 const ProbeOptions &options);

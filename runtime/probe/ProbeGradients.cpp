@@ -40,7 +40,7 @@ Result<ProbeGradients> ProbeGradients::open(Session &session) {
 }
 
 Result<Importance> ProbeGradients::importance(ImportanceBlocks blocks) const {
-  constexpr int64_t mostKept = 64 << 20; // weights, of 36 bytes each
+  constexpr int64_t mostKept = 256 << 20; // weights, of 18 bytes each
   std::vector<std::vector<int64_t>> shapes(names.size());
   const fbs::Program *program = owner->plan().program("probe");
   for (uint32_t i = 0; i < sizeOf(program->outputs()); ++i) {

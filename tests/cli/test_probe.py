@@ -70,7 +70,7 @@ class ProbeTest(SluiceTest):
             np.testing.assert_allclose(written[f"importance/{name}"], [expected[name].mean()], rtol=1e-4)
             self.assertLess(parameter["importance"]["low"], parameter["importance"]["mean"])
             half = (self.values[name].astype(np.float16).astype(np.float64) - self.values[name]) ** 2 / 2
-            np.testing.assert_allclose(written[f"increase/{name}/fp16"], [(expected[name] * half).sum()], rtol=1e-3)
+            np.testing.assert_allclose(written[f"increase/{name}/fp16"], [(expected[name] * half).sum()], rtol=1e-2)
             self.assertGreater(written[f"increase/{name}/mxfp4/stderr"][0], 0)
 
 

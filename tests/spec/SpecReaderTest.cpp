@@ -348,10 +348,44 @@ TEST_F(SpecReaderTest, PrecisionOfProductsAndState) {
   EXPECT_EQ(read("precision: {optimizer_state: fp8}\n").spec->precision.optimizerState,
             "fp8");
   expectError("precision: {optimizer_state: fp4}\n", "int8");
-  expectError("precision: {compute: amp_bf16, rules: [{match: x, storage: e4m3}]}\n",
-              "not yet supported");
-  expectError("precision: {compute: amp_bf16, rules: [{match: x}]}\n", "'keep: fp32'");
+  expectError("precision: {compute: amp_bf16, rules: [{match: x}]}\n",
+              "has none of 'keep', 'storage', 'saved' and 'moments'");
   expectError("precision: {rules: [{match: x, keep: fp32}]}\n", "no effect");
+}
+
+TEST_F(SpecReaderTest, RulesOfStorage) {
+  auto result =
+      read("precision: {rules: [{match: 'a.*', storage: [fp8, nvfp4], master: "
+           "fp32, scaling: delayed, moments: int8}, {match: b, keep: fp32}]}\n");
+  ASSERT_TRUE(result.spec);
+  const std::vector<StorageRule> &rules = result.spec->precision.rules;
+  ASSERT_EQ(rules.size(), 2u);
+  EXPECT_EQ(rules[0].storage, (std::vector<std::string>{"fp8", "nvfp4"}));
+  EXPECT_EQ(rules[0].master, "fp32");
+  EXPECT_EQ(rules[0].moments, "int8");
+  EXPECT_TRUE(rules[0].isDelayed);
+  EXPECT_TRUE(rules[1].isKept);
+  EXPECT_EQ(result.spec->precision.keep, std::vector<std::string>{"b"});
+  expectError("precision: {rules: [{match: x, storage: int3}]}\n",
+              "expected one of fp32, bf16, fp16, e4m3");
+  expectError("precision: {rules: [{match: x, storage: []}]}\n", "is an empty list");
+  expectError("precision: {rules: [{match: x, saved: fp32}]}\n", "that is not fp32");
+  expectError("precision: {rules: [{match: x, part: y, storage: bf16}]}\n",
+              "expected one of them");
+}
+
+TEST_F(SpecReaderTest, NotesSpellPoliciesByPart) {
+  auto result = read("optim: {group_size: 6, precision_policy: {text: fp16, image: [fp8, "
+                     "fp16]}}\n");
+  ASSERT_TRUE(result.spec);
+  const std::vector<StorageRule> &rules = result.spec->precision.rules;
+  ASSERT_EQ(rules.size(), 2u);
+  EXPECT_EQ(rules[0].part, "text");
+  EXPECT_EQ(rules[1].storage, (std::vector<std::string>{"fp8", "fp16"}));
+  ASSERT_EQ(result.translations.size(), 2u);
+  EXPECT_EQ(result.translations[1],
+            "'optim.precision_policy' read as 'precision: {rules: [{part: text, storage: "
+            "fp16}, {part: image, storage: [fp8, fp16]}]}'");
 }
 
 TEST(ParseSize, UnitsAndRefusals) {
