@@ -95,8 +95,8 @@ ConvParams planConv(ConvParams p, bool inputGrad) {
 } // namespace
 
 ConvRoom convRoom(const ConvParams &p, bool inputGrad) {
-  constexpr double kSums = 96 << 10, kWeights = 64 << 10;
-  constexpr double kPlanes = 64 << 10, kFewPlanes = 8 << 10;
+  constexpr double kSums = 64 << 10, kWeights = 64 << 10;
+  constexpr double kPlanes = 32 << 10, kFewPlanes = 8 << 10;
   Extent e = extentOf(p.g, inputGrad);
   int64_t rows = std::min({p.unitChannels, e.channels, gemm::kBlockRows});
   int64_t padded = roundUp(rows, gemm::kTileRows);
@@ -219,7 +219,10 @@ ConvWeightGradParams planConvWeightGrad(const ConvGeometry &g) {
     p.sliceImages = ceilDiv(g.n, wanted);
     p.slices = ceilDiv(g.n, p.sliceImages);
   }
-  while (convWeightGradUnits(p) < 16 && p.unitCols > 32)
+  // Every unit packs dy for itself, so small ones are for work worth many workers.
+  double macs = double(g.n) * double(volume(g.out)) * double(g.m) * double(cols);
+  int64_t units = static_cast<int64_t>(std::clamp(macs / (1 << 23), 4.0, 16.0));
+  while (convWeightGradUnits(p) < units && p.unitCols > 32)
     p.unitCols /= 2;
   return p;
 }

@@ -32,12 +32,9 @@ struct PairedTaps {
   static void packA(const WeightRows &w, int64_t first, const int64_t *at, int64_t rows,
                     int64_t k, float *to) {
     const uint16_t *from = w.data.as<Bf16>() + first * w.row;
-    int64_t turn = turnOfPanels(w, k); // even unless it is k
-    for (int64_t kk = 0; kk < k; kk += turn)
-      for (int64_t i = 0; i < rows; i += kTileRows)
-        packDotsAt<kTileRows>(from + i * w.row, w.row, at + kk,
-                              least(kTileRows, rows - i), least(turn, k - kk),
-                              to + i * pairsOf(k) + kk / 2 * kTileRows);
+    for (int64_t i = 0; i < rows; i += kTileRows, to += pairsOf(k) * kTileRows)
+      packDotsAt<kTileRows>(from + i * w.row, w.row, at, least(kTileRows, rows - i), k,
+                            to);
   }
   static void fill(const Gather &g, const Planes &p, const Box &box, const Source &source,
                    int64_t channel, int64_t channels, uint16_t *to) {

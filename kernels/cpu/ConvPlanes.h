@@ -34,6 +34,8 @@ struct Side {
 
   int64_t offsetOfTap(int64_t tap) const {
     int64_t t = reversed ? taps - 1 - tap : tap;
+    if (period == 1) // divisions would be most of the time
+      return t * shift * stride;
     return t % period * slotStride + t / period * shift * stride;
   }
 };

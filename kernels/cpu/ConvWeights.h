@@ -13,6 +13,9 @@ struct WeightRows {
   int64_t channel; ///< and between channels
 };
 
+/// Steps of k that memory is asked for ahead.
+constexpr int64_t kAhead = 16;
+
 /// Up to 12 rows at the offsets `at`: to[kk * 12 + i], nothing beyond the rows. Taps of a
 /// kernel mostly follow one another in memory, or rows do.
 template <typename S>
@@ -28,6 +31,8 @@ static void packPanelAt(const typename S::Element *from, int64_t row, const int6
     bool together =
         kk + 4 <= k && o[1] == o[0] + 1 && o[2] == o[0] + 2 && o[3] == o[0] + 3;
     int64_t i = 0, steps = together ? 4 : 1;
+    if (kk + kAhead < k && o[kAhead] != o[kAhead - steps] + steps)
+      fetchAhead(from + o[kAhead], rows * row);
     if (together)
       for (; i + 4 <= rows; i += 4)
         transpose4x4<S>(from + i * row + o[0], row, to + kk * kTileRows + i, kTileRows);
@@ -38,22 +43,13 @@ static void packPanelAt(const typename S::Element *from, int64_t row, const int6
   }
 }
 
-/// Steps of k after which panels take turns where rows lie closer to one another than
-/// channels, so that memory is read in order.
-SLUICE_INLINE int64_t turnOfPanels(const WeightRows &w, int64_t k) {
-  return w.row < w.channel ? 32 : k;
-}
-
 /// Panels of 12 rows one after another, each [k][12] of f32.
 SLUICE_INLINE void packWeights(const WeightRows &w, int64_t first, const int64_t *at,
                                int64_t rows, int64_t k, float *to) {
-  int64_t turn = turnOfPanels(w, k);
   byFormat(w.data.type, [&]<typename S>(S) {
     auto *from = w.data.as<S>() + first * w.row;
-    for (int64_t kk = 0; kk < k; kk += turn)
-      for (int64_t i = 0; i < rows; i += kTileRows)
-        packPanelAt<S>(from + i * w.row, w.row, at + kk, least(kTileRows, rows - i),
-                       least(turn, k - kk), to + i * k + kk * kTileRows);
+    for (int64_t i = 0; i < rows; i += kTileRows, to += k * kTileRows)
+      packPanelAt<S>(from + i * w.row, w.row, at, least(kTileRows, rows - i), k, to);
   });
 }
 

@@ -7,6 +7,15 @@
 
 namespace sluice::SLUICE_LEVEL {
 
+/// Asks for `count` elements ahead of their use where they are few: rows of a column that
+/// is far from the one before.
+template <typename E> SLUICE_INLINE void fetchAhead(const E *from, int64_t count) {
+  constexpr int64_t kLine = 64 / sizeof(E);
+  if (count <= 16 * kLine)
+    for (int64_t i = 0; i < count; i += kLine)
+      __builtin_prefetch(from + i);
+}
+
 /// One panel of `rows` <= Width rows and `k` steps: to[kk * Width + i] = from[i * row +
 /// kk * col]. What is beyond `rows` becomes 0.
 template <int Width, typename S = F32>

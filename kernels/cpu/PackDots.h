@@ -3,7 +3,7 @@
 // earlier one in its upper half, which vdpbf16ps adds first. A last step without a second
 // is the f32 that its upper half stands for.
 
-#include "kernels/cpu/Transpose.h"
+#include "kernels/cpu/Pack.h"
 
 namespace sluice::SLUICE_LEVEL {
 
@@ -142,6 +142,9 @@ static void packDotsAt(const uint16_t *from, int64_t row, const int64_t *at, int
     while (together < 8 && kk + together < k && o[together] == o[0] + together)
       ++together;
     int64_t i = 0, steps = together == 8 ? 8 : 2;
+    constexpr int64_t kAhead = 16;
+    if (kk + kAhead < k && o[kAhead] != o[kAhead - steps] + steps)
+      fetchAhead(from + o[kAhead], rows * row);
     if (together == 8)
       for (; i + 4 <= rows; i += 4)
         transposeFourDots(from + i * row + o[0], row, 8, to + kk / 2 * Width + i, Width);
