@@ -178,7 +178,7 @@ struct StorageRule {
   std::string master = "none";      // of parameters in a format: none, fp32
   std::string saved;                // format of what the backward part reads
   std::string moments;              // fp32, bf16, int8, fp8; empty: no matter
-  bool isDelayed = false;           // scales from the largest magnitudes of updates before
+  bool isDelayed = false; // scales from the largest magnitudes of updates before
 };
 
 /// What products compute in, and how weights that they read are kept.
@@ -187,7 +187,7 @@ struct PrecisionSpec {
   std::string master;            // under amp: split, fp32, none
   std::vector<std::string> keep; // globs of parameters or nodes: products that stay f32
   std::string optimizerState = "fp32"; // bf16, int8, fp8
-  std::vector<StorageRule> rules; // those that keep are in `keep` too
+  std::vector<StorageRule> rules;      // those that keep are in `keep` too
   PolicySpec policy;
   bool isNarrow() const { return compute != "fp32"; }
   /// `master`, or what stands for it where it is empty: bf16 and 16 bits more are an f32,

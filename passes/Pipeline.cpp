@@ -33,7 +33,8 @@ void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
   passes.addPass(createBuildEntries(spec));
   // Rules of the next pass win over it, which knows what is stored how.
   passes.addPass(createAssignFormats(spec));
-  // Codes are read through what decodes them, which precision then rounds as other values.
+  // Codes are read through what decodes them, which precision then rounds as other
+  // values.
   passes.addPass(createAssignStorage(spec));
   // What is rounded follows from forward and backward together, in every entry alike;
   // updates come behind, and compute in f32.

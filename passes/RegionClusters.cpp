@@ -73,9 +73,9 @@ bool isStored(Value value) {
   });
 }
 
-/// Cheap arithmetic on one large operand, or on none (which class is the label's): reading
-/// that instead of the result costs no more, and the result need not be stored from the
-/// forward to the backward pass.
+/// Cheap arithmetic on one large operand, or on none (which class is the label's):
+/// reading that instead of the result costs no more, and the result need not be stored
+/// from the forward to the backward pass.
 bool isCheapToRepeat(Operation *op) {
   auto elementwise = dyn_cast<graph::Elementwise>(op);
   if (!elementwise || elementwise.isExpensive())
