@@ -42,7 +42,7 @@ class Placement(SluiceTest):
     def test_thousands_of_buffers(self):
         model = SHARED / "models" / "onnx-light" / "light_densenet121.onnx"
         spec = "loss: {kind: mse, logits: fc6_1, labels: target}\noptimizer: {kind: sgd}\nclip: {kind: global_norm, max: 1.0}\n"
-        self.check_placement(model, spec, most=1.002)
+        self.check_placement(model, spec, most=1.005)
 
     def test_small_models(self):
         for name in ("small-cnn", "small-decoder", "memory/dropout-decoder", "memory/mlp"):
