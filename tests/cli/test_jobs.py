@@ -51,8 +51,8 @@ class Jobs(BudgetTest):
         random = np.random.default_rng(5)
         self.options = self.data(images=random.random((40, 1, 28, 28), np.float32), labels=random.integers(0, 10, 40))
 
-    def start(self, kind, plan, name, epochs=4):
-        command = [SLUICE, "train", plan, *self.options, "--epochs", epochs, "--checkpoint", self.dir / name, "--comm", kind]
+    def start(self, kind, plan, name, *more):
+        command = [SLUICE, "train", plan, *self.options, "--epochs", 4, "--checkpoint", self.dir / name, "--comm", kind, *more]
         if kind == "mpi":
             root = ["--allow-run-as-root"] if os.getuid() == 0 else []
             command = ["mpirun", *root, "--oversubscribe", "--bind-to", "none", "-n", 2, *command]
@@ -60,6 +60,20 @@ class Jobs(BudgetTest):
         environment = dict(os.environ, TMPDIR=str(self.temporary), OMPI_MCA_btl_vader_backing_directory=str(self.temporary))
         environment.update([self.mark.split("=", 1)])
         return subprocess.Popen(list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def test_ranks_that_meet_at_a_file(self):
+        plan, _ = self.compile(CNN, SPEC % 1, "plan")
+        self.ended(self.start("local", plan, "threads"))
+        place = f"file:{self.dir / 'meeting'}"
+        jobs = [self.start(place, plan, "processes", "--rank", rank) for rank in (0, 1)]
+        for job in jobs:
+            self.ended(job)
+        self.assertEqual(*[newest_checkpoint(self.dir / name).read_bytes() for name in ("threads", "processes")])
+        self.assertFalse((self.dir / "meeting").exists())
+        for options, message in ((("--comm", place), "needs --rank R"), (("--rank", 1), "--rank is for processes that meet"),
+                                 (("--comm", place, "--rank", 2), "rank 2 of 2, expected 0 to"),
+                                 (("--comm", "tcp:here", "--rank", 0), "'tcp:here' is no address, expected tcp:HOST:PORT")):
+            self.assertIn(message, self.run_sluice("train", plan, *self.options, "--steps", 1, *options, code=2)[1])
 
     def ended(self, job, code=0):
         output, _ = job.communicate(timeout=300)

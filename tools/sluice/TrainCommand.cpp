@@ -19,6 +19,7 @@ struct TrainArguments {
   bool checkpointShards = false;
   int64_t steps = 0, epochs = 0, evalEvery = 0, checkpointEvery = 0;
   std::string trace, log, communicator = "local";
+  int rank = -1;
   bool resume = false, losses = false, measure = false;
   std::vector<std::string> metrics;
   std::string earlyStop, keepBest;
@@ -46,10 +47,17 @@ Status parseEarlyStop(const std::string &text, TrainOptions &options) {
 Status checkArguments(const TrainArguments &arguments) {
   if (arguments.steps <= 0 && arguments.epochs <= 0)
     return Status::usage("say how long to train: --steps N or --epochs N");
-  if (arguments.communicator != "local" && arguments.communicator != "mpi")
+  bool meets = isMeeting(arguments.communicator);
+  if (!meets && arguments.communicator != "local" && arguments.communicator != "mpi")
     return Status::usage("--comm " + arguments.communicator +
-                         " is not yet supported, only local (threads of this process) "
-                         "and mpi (processes of an MPI job)");
+                         " is not yet supported, only local (threads of this process), "
+                         "mpi (processes of an MPI job), and tcp:HOST:PORT or file:PATH "
+                         "(processes that meet there)");
+  if (meets != (arguments.rank >= 0))
+    return Status::usage(meets ? "--comm " + arguments.communicator +
+                                     " needs --rank R: which one this process is"
+                               : "--rank is for processes that meet: --comm "
+                                 "tcp:HOST:PORT or file:PATH");
   if (arguments.resume && arguments.run.checkpoint.empty())
     return Status::usage("--resume needs --checkpoint DIR");
   if (arguments.evalData.empty()) {
@@ -207,7 +215,7 @@ Result<std::unique_ptr<TrainRanks>> startRanks(const TrainArguments &arguments,
   if (arguments.communicator == "local")
     countAllocationsOf(static_cast<int>((*plan)->ranks()));
   return TrainRanks::start(
-      **plan, arguments.communicator, threads,
+      **plan, arguments.communicator, arguments.rank, threads,
       [&](Communicator &comm) { return runOther(arguments, console, comm); });
 }
 
@@ -335,7 +343,9 @@ Command addTrain(CLI::App &parent, Console &console) {
   app->add_option(
       "--comm", arguments->communicator,
       "local: the plan's ranks are threads of this process; mpi: this process "
-      "is one of them, started by mpirun or srun");
+      "is one of them, started by mpirun or srun; tcp:HOST:PORT or file:PATH: it is "
+      "rank --rank, and all meet there");
+  app->add_option("--rank", arguments->rank, "which rank this process is, from 0 on");
   app->add_flag("--losses", arguments->losses, "with --json: every loss");
   app->add_flag("--measure", arguments->measure,
                 "fill the step reservation with a pattern and report the bytes touched");

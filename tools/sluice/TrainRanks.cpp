@@ -2,14 +2,22 @@
 
 #include "runtime/comm/LocalGroup.h"
 #include "runtime/comm/MpiCommunicator.h"
+#include "runtime/comm/TcpCommunicator.h"
 
 #include <chrono>
 #include <system_error>
 
 namespace sluice::cli {
 
+/// Processes are started one after another, by hand perhaps.
+static constexpr std::chrono::seconds meetingTimeout{60};
+
+bool isMeeting(const std::string &kind) {
+  return kind.starts_with("tcp:") || kind.starts_with("file:");
+}
+
 Result<std::unique_ptr<TrainRanks>> TrainRanks::start(const Plan &plan,
-                                                      const std::string &kind,
+                                                      const std::string &kind, int rank,
                                                       int threads, const Work &work) {
   std::unique_ptr<TrainRanks> ranks(new TrainRanks);
   int count = static_cast<int>(plan.ranks());
@@ -18,6 +26,14 @@ Result<std::unique_ptr<TrainRanks>> TrainRanks::start(const Plan &plan,
       std::chrono::milliseconds(static_cast<int64_t>(plan.raw().timeout_s() * 1e3));
   if (kind == "mpi") {
     auto opened = openMpi({options, {}});
+    if (!opened)
+      return opened.status();
+    ranks->own = std::move(*opened);
+    return ranks;
+  }
+  if (isMeeting(kind)) {
+    auto patience = std::max<std::chrono::milliseconds>(options.timeout, meetingTimeout);
+    auto opened = openTcp({kind, rank, count, patience}, options);
     if (!opened)
       return opened.status();
     ranks->own = std::move(*opened);

@@ -1,6 +1,6 @@
 #pragma once
 // The ranks that train a plan: threads of this process, of which rank 0 is the caller, or
-// processes of an MPI job, of which this is one.
+// processes, of which this is one: of an MPI job, or any that meet over TCP.
 
 #include "runtime/PlanReader.h"
 #include "runtime/comm/Communicator.h"
@@ -13,15 +13,20 @@
 
 namespace sluice::cli {
 
+/// tcp:HOST:PORT or file:PATH.
+bool isMeeting(const std::string &kind);
+
 class TrainRanks {
 public:
   /// What a rank other than 0 does, with its end of the group.
   using Work = std::function<Status(Communicator &)>;
 
-  /// `kind`: local or mpi. Of local ranks the others are started on `work`; nothing is
-  /// for a plan of one rank. `threads`: workers of each rank.
-  static Result<std::unique_ptr<TrainRanks>>
-  start(const Plan &plan, const std::string &kind, int threads, const Work &work);
+  /// `kind`: local, mpi, or where ranks meet (TcpMeeting.h), this one being `rank`. Of
+  /// local ranks the others are started on `work`; nothing is for a plan of one rank.
+  /// `threads`: workers of each rank.
+  static Result<std::unique_ptr<TrainRanks>> start(const Plan &plan,
+                                                   const std::string &kind, int rank,
+                                                   int threads, const Work &work);
   /// Ends the group, unless it has finished, and waits for local ranks.
   ~TrainRanks();
 
