@@ -191,10 +191,12 @@ def show(case, results, lines, seeds):
         predicted = statistics.mean(peer["predicted_us"]) / statistics.mean(entry["predicted_us"])
         value = statistics.mean(r[kind] for r in entry["runs"])
         print(f"{name:34} {statistics.mean(entry['bytes']) / 1e6:8.2f} {ratio:8.2f} {value:9.4f} {mean:9.3f} +- {half:6.3f} {speed:7.2f} {predicted:9.2f}", flush=True)
-        metric = "points_lost" if kind == "accuracy" else "nats_lost"
+        points, width = interval([100 * (theirs["accuracy"] - mine["accuracy"]) for mine, theirs in zip(entry["runs"], peer["runs"])])
         more = {"formats": name, "seeds": count, "peer_name": PEER}
         lines.add(case.name, "peak_ratio", ratio, 1, **more)
-        lines.add(case.name, metric, mean, 0, interval=half, **more)
+        lines.add(case.name, "points_lost", points, 0, interval=width, **more)
+        if kind == "loss":
+            lines.add(case.name, "nats_lost", mean, 0, interval=half, **more)
         lines.add(case.name, "speed_ratio", speed, 1, predicted=predicted, **more)
 
 

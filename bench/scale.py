@@ -24,31 +24,30 @@ optimizer: {kind: adamw, lr: 3.0e-4, betas: [0.9, 0.95], weight_decay: 0.1}
 entries: [step]
 """
 MODELS = {
-    "llama-65b": {"text": "a decoder of 65.3 billion parameters, one sequence of 2,048 tokens a device, 8 x a100-80", "shapes": {"batch": 1, "sequence": 2048},
-                  "curves": ["bf16, f32 master and moments", "bf16 split, int8 moments"]},
+    "llama-65b": {"text": "a decoder of 65.3 billion parameters, one sequence of 2,048 tokens a device, 8 x a100-80", "shapes": {"batch": 1, "sequence": 2048}, "curve": False},
     "bert-large": {"text": "BERT-large, 32 sequences of 512 tokens, one a100-80", "shapes": {"batch": 32, "sequence": 512}},
     "resnet-152": {"text": "ResNet-152, 256 images of 224 x 224, one a100-80", "shapes": {"batch": 256}},
     "clip-l14": {"text": "a pair of encoders of the sizes of CLIP ViT-L/14, 128 images and texts, one a100-80", "shapes": {"batch": 128}},
 }
-# Bytes per parameter of (weights, gradients, masters, moments) in closed form, as matrices have them. Gradients: f32, where all are there at once.
+# `curve`: with the price of recompute too, which takes longest. Bytes per parameter of (weights, gradients, masters, moments) in closed form, as matrices have them. Gradients: f32, where all are there at once.
 INT8 = 2 * (1 + 4 / 256)
 POLICIES = [
     {"name": "f32", "set": [], "closed": (4, 4, 0, 8)},
-    {"name": "bf16, f32 master and moments", "set": ["precision.compute=amp_bf16", "precision.master=fp32"], "closed": (2, 4, 4, 8), "peer": True},
+    {"name": "bf16, f32 master and moments", "set": ["precision.compute=amp_bf16", "precision.master=fp32"], "closed": (2, 4, 4, 8), "curve": True},
     {"name": "bf16 split, f32 moments", "set": ["precision.compute=amp_bf16"], "closed": (2, 4, 2, 8)},
     {"name": "bf16 split, bf16 moments", "set": ["precision.compute=amp_bf16", "precision.optimizer_state=bf16"], "closed": (2, 4, 2, 4)},
-    {"name": "bf16 split, int8 moments", "set": ["precision.compute=amp_bf16", "precision.optimizer_state=int8"], "closed": (2, 4, 2, INT8)},
+    {"name": "bf16 split, int8 moments", "set": ["precision.compute=amp_bf16", "precision.optimizer_state=int8"], "closed": (2, 4, 2, INT8), "curve": True},
     {"name": "mxfp8 weights, int8 moments", "set": ["precision.compute=amp_bf16", "precision.optimizer_state=int8", "precision.rules=[{match: \"*\", storage: mxfp8}]"],
      "closed": (1 + 1 / 32, 4, 0, INT8)},
     {"name": "half the bytes by size, int8 moments", "set": ["precision.compute=amp_bf16", "precision.optimizer_state=int8",
      "precision.policy={kind: size, budget: 0.5x, formats: [mxfp8, mxfp4]}"], "closed": (2, 4, 0, INT8)},
     {"name": "mxfp4 weights, int8 moments", "set": ["precision.compute=amp_bf16", "precision.optimizer_state=int8", "precision.rules=[{match: \"*\", storage: mxfp4}]"],
-     "closed": (0.5 + 1 / 32, 4, 0, INT8)},
+     "closed": (0.5 + 1 / 32, 4, 0, INT8), "curve": True},
 ]
 SHARED = [{"name": f"{policy['name']}, zero: {zero}", "only": "llama-65b", "ranks": 8, "set": [*policy["set"], f"parallel.zero={zero}"],
            "closed": policy["closed"], "shares": True} for zero in (1, 2) for policy in (POLICIES[1], POLICIES[4])]
 NOTES = {"name": "text fp16, image [fp8, fp16] (as the notes spell it)", "only": "clip-l14", "set": ["precision.compute=amp_fp16", "update.group_size=6",
-         "optim.precision_policy={text: fp16, image: [fp8, fp16]}"], "closed": None}
+         "optim.precision_policy={text: fp16, image: [fp8, fp16]}"], "closed": None, "curve": True}
 
 
 def run_fit(model, spec, settings, shapes, device, ranks, points):
@@ -136,7 +135,7 @@ def plan_model(name, folder, policies, layers=None, device="a100-80", points=12,
             print(f"{name}: {policy['name']}", file=sys.stderr, flush=True)
         try:
             settings = policy["set"]
-            if policy["name"] not in known.get("curves", [policy["name"]]):
+            if not (policy.get("curve") and known.get("curve", True)):
                 settings = [*settings, "memory.recompute=none"]
             fit = run_fit(model, spec, settings, shapes or known["shapes"], device, policy.get("ranks", 1), points)
         except RuntimeError as error:
@@ -155,9 +154,10 @@ def section(name, rows, parameters):
     for row in rows:
         if "refused" in row:
             text += f"\nNot planned: {row['name']}: {row['refused']}\n"
-    best = min((row for row in planned if row["curve"]), key=lambda row: row["small"])
-    text += (f"\nThe smallest at {SPEED} of the speed or more: {best['name']}, {gb(best['small'])} GB, {1 - best['small'] / peer['total']:.0%} less than bf16 with f32 masters and "
-             f"moments that recomputes nothing ({gb(peer['total'])} GB).\n")
+    best = min((row for row in planned if row["curve"]), key=lambda row: row["small"], default=None)
+    if best:
+        text += (f"\nThe smallest at {SPEED} of the speed or more: {best['name']}, {gb(best['small'])} GB, {1 - best['small'] / peer['total']:.0%} less than bf16 with f32 masters and "
+                 f"moments that recomputes nothing ({gb(peer['total'])} GB).\n")
     if name == "llama-65b":
         text += claim_65b(planned, peer, parameters)
     if name == "clip-l14":
