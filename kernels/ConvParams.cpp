@@ -95,8 +95,8 @@ ConvParams planConv(ConvParams p, bool inputGrad) {
 } // namespace
 
 ConvRoom convRoom(const ConvParams &p, bool inputGrad) {
-  constexpr double kSums = 64 << 10, kWeights = 64 << 10;
-  constexpr double kPlanes = 32 << 10, kFewPlanes = 8 << 10;
+  constexpr double kSums = 64 << 10, kWeights = 48 << 10;
+  constexpr double kPlanes = 24 << 10, kFewPlanes = 8 << 10;
   Extent e = extentOf(p.g, inputGrad);
   int64_t rows = std::min({p.unitChannels, e.channels, gemm::kBlockRows});
   int64_t padded = roundUp(rows, gemm::kTileRows);
@@ -108,8 +108,8 @@ ConvRoom convRoom(const ConvParams &p, bool inputGrad) {
   room.sums = rows * gemm::kTileCols *
               int64_t(std::min(most, std::ceil(columns / gemm::kTileCols)));
   double k = double(e.summed) * e.mostTaps, whole = double(padded) * k;
-  room.weights =
-      whole <= kWeights ? int64_t(whole) : padded * int64_t(std::min(k, 256.0));
+  double block = whole <= kWeights ? whole : double(padded) * std::min(k, 256.0);
+  room.weights = roundUp(int64_t(block), 16); // what follows stays aligned
   room.panel = (gemm::kBlockK + 1) * gemm::kTileCols;
   double touched = std::min(double(e.summed), gemm::kBlockK / e.fewestTaps + 2);
   double planes = touched * images * volumeOf(e.planes) + gemm::kTileCols;
