@@ -158,8 +158,7 @@ private:
     if (!update.whyWide().empty())
       decide(parameter->getParentOfType<ModuleOp>(), modelName(parameter.getSymName()),
              "precision: moments stay f32: " + update.whyWide());
-    update.build(gradient.sum,
-                 gradient.shards.isShared() ? gradient.shards : RankShards());
+    update.build(gradient.sum, gradient.shards);
   }
 
   func::FuncOp entry;

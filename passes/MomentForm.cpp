@@ -69,7 +69,7 @@ StoredMoment::StoredMoment(MomentForm form, StringRef symbol, RankedTensorType t
                            double fill, StringRef group, StateSymbols &state,
                            EntryReads &reads, OpBuilder &builder,
                            const RankShards &shards)
-    : form(form), reads(reads), builder(builder) {
+    : form(form), shards(shards), reads(reads), builder(builder) {
   Type stored = form.hasBlocks()                ? Type(builder.getI8Type())
                 : form.kind == MomentForm::Bf16 ? Type(builder.getBF16Type())
                                                 : type.getElementType();
@@ -80,6 +80,8 @@ StoredMoment::StoredMoment(MomentForm form, StringRef symbol, RankedTensorType t
   graph::GraphBuilder b(tensor.getLoc(), builder);
   if (!form.hasBlocks()) {
     exact = b.cast(reads.read(tensor), builder.getF32Type());
+    if (shards.computesInRows())
+      exact = b.reshape(exact, shards.ownType(builder.getF32Type()).getShape());
     return;
   }
   int64_t blocks = type.getNumElements() / form.block;
@@ -128,9 +130,14 @@ void StoredMoment::write(Value next, Value moves) {
     return writeCodes(next, moves);
   graph::GraphBuilder b(tensor.getLoc(), builder);
   if (form.kind == MomentForm::Bf16)
-    next = b.make<graph::RoundStochasticOp>(
-        next, randomOfUpdate(tensor, graph::tensorType(next).getShape(), reads, builder));
+    next = b.make<graph::RoundStochasticOp>(next, noise(next));
   writeStored(tensor, next, moves);
+}
+
+Value StoredMoment::noise(Value next) {
+  return shards.computesInRows()
+             ? randomOfRows(tensor, shards, reads, builder)
+             : randomOfUpdate(tensor, graph::tensorType(next).getShape(), reads, builder);
 }
 
 void StoredMoment::writeStored(graph::ParameterOp target, Value next, Value moves) {

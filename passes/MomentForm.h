@@ -28,7 +28,7 @@ struct MomentForm {
 class RankShards;
 
 /// One moment: read as f32, written in its form. `type` is that of the whole; of one that
-/// is shared out to ranks it has the own rows.
+/// is shared out to ranks it has the own rows. `shards` outlives it.
 class StoredMoment {
 public:
   StoredMoment(MomentForm form, llvm::StringRef symbol, mlir::RankedTensorType type,
@@ -44,6 +44,7 @@ private:
   void writeStored(graph::ParameterOp target, mlir::Value next, mlir::Value moves);
   void writeCodes(mlir::Value next, mlir::Value moves);
   void setFill(double fill);
+  mlir::Value noise(mlir::Value next);
   /// The codes of values as the form has them, and back.
   mlir::Value encode(mlir::Value next, mlir::Value &stored);
   mlir::Value decode();
@@ -52,6 +53,7 @@ private:
 
   MomentForm form;
   graph::ParameterOp tensor, scale;
+  const RankShards &shards;
   EntryReads &reads;
   mlir::OpBuilder &builder;
   mlir::Value exact;

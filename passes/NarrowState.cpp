@@ -118,9 +118,14 @@ Value readExact(graph::ParameterOp parameter, StateSymbols &state, EntryReads &r
   return b.cast(stored, builder.getF32Type());
 }
 
-bool isRoundedStochastically(graph::ParameterOp parameter, const StateSymbols &state) {
-  if (storedFormatOf(parameter)) // and blocks cross rows
+bool isStoredInCodes(graph::ParameterOp parameter) {
+  if (storedFormatOf(parameter))
     return true;
+  Type element = parameter.getTensorType().getElementType();
+  return !element.isF32() && !element.isBF16() && !element.isF16();
+}
+
+bool isRoundedStochastically(graph::ParameterOp parameter, const StateSymbols &state) {
   return !parameter.getTensorType().getElementType().isF32() &&
          !state.lookup(masterName(parameter, false)) &&
          !state.lookup(masterName(parameter, true));
@@ -128,33 +133,42 @@ bool isRoundedStochastically(graph::ParameterOp parameter, const StateSymbols &s
 
 Value readExact(graph::ParameterOp parameter, const RankShards &shards,
                 StateSymbols &state, EntryReads &reads, OpBuilder &builder) {
-  if (!shards.isShared())
-    return readExact(parameter, state, reads, builder);
+  if (!shards.isShared()) {
+    Value exact = readExact(parameter, state, reads, builder);
+    if (!shards.computesInRows())
+      return exact;
+    graph::GraphBuilder b(parameter.getLoc(), builder);
+    return b.reshape(exact, shards.wholeType(b.getF32Type()).getShape());
+  }
   graph::ParameterOp master = state.lookup(masterName(parameter, false));
   graph::ParameterOp low = state.lookup(masterName(parameter, true));
   if (master) {
     shards.shard(master);
     return reads.read(master);
   }
+  graph::GraphBuilder b(parameter.getLoc(), builder);
   Value own = shards.ownRows(reads.read(parameter), reads, builder);
   if (!low)
-    return own;
+    return b.cast(own, b.getF32Type());
   shards.shard(low);
-  graph::GraphBuilder b(parameter.getLoc(), builder);
   return b.make<graph::JoinSplitOp>(own, reads.read(low));
 }
 
 /// Ids with the top bit set are no operation's of a model.
-Value randomOfUpdate(graph::ParameterOp target, ArrayRef<int64_t> shape,
-                     EntryReads &reads, OpBuilder &builder) {
+static int64_t idOf(graph::ParameterOp target) {
   uint32_t id = 2166136261u; // FNV-1a of the name
   for (char c : target.getSymName())
     id = (id ^ static_cast<uint8_t>(c)) * 16777619u;
+  return int64_t{id | 0x80000000u};
+}
+
+Value randomOfUpdate(graph::ParameterOp target, ArrayRef<int64_t> shape,
+                     EntryReads &reads, OpBuilder &builder) {
   graph::GraphBuilder b(target.getLoc(), builder);
   Value zero = b.splat(RankedTensorType::get({}, b.getI64Type()), 0);
   return b.make<graph::RandomUniformOp>(reads.control("control/seed", b.getI64Type()),
                                         reads.control("control/update", b.getI64Type()),
-                                        zero, shape, int64_t{id | 0x80000000u},
+                                        zero, shape, idOf(target),
                                         /*batched=*/false);
 }
 
@@ -195,11 +209,23 @@ void writeExact(graph::ParameterOp parameter, Value value, Value moves,
                        value, randomOfUpdate(parameter, shape, reads, builder)));
 }
 
+Value randomOfRows(graph::ParameterOp target, const RankShards &shards, EntryReads &reads,
+                   OpBuilder &builder) {
+  graph::GraphBuilder b(target.getLoc(), builder);
+  return b.make<graph::RandomUniformOp>(
+      reads.control("control/seed", b.getI64Type()),
+      reads.control("control/update", b.getI64Type()), shards.firstRow(reads, builder),
+      shards.ownType(b.getF32Type()).getShape(), idOf(target), /*batched=*/true);
+}
+
 void writeExact(graph::ParameterOp parameter, Value value, const RankShards &shards,
-                StateSymbols &state, OpBuilder &builder) {
+                StateSymbols &state, EntryReads &reads, OpBuilder &builder) {
   graph::GraphBuilder b(parameter.getLoc(), builder);
-  RankedTensorType type = parameter.getTensorType();
-  Type element = type.getElementType();
+  Type element = parameter.getTensorType().getElementType();
+  auto write = [&](graph::ParameterOp target, Value part) {
+    part = b.reshape(part, target.getTensorType().getShape());
+    b.create<graph::WriteOp>(target.getSymName(), part);
+  };
   graph::ParameterOp master = state.lookup(masterName(parameter, false));
   graph::ParameterOp low = state.lookup(masterName(parameter, true));
   Value stored = value;
@@ -207,12 +233,16 @@ void writeExact(graph::ParameterOp parameter, Value value, const RankShards &sha
     stored = b.make<graph::SplitHighOp>(value);
   else if (master)
     stored = b.cast(value, element);
+  else if (!element.isF32())
+    stored = b.make<graph::RoundStochasticOp>(
+        value, randomOfRows(parameter, shards, reads, builder));
   if (master)
-    b.create<graph::WriteOp>(master.getSymName(), value);
+    write(master, value);
   if (low)
-    b.create<graph::WriteOp>(low.getSymName(), b.make<graph::SplitLowOp>(value));
-  Value whole = shards.gatherRows(stored, parameter.getSymName(), builder);
-  b.create<graph::WriteOp>(parameter.getSymName(), b.reshape(whole, type.getShape()));
+    write(low, b.make<graph::SplitLowOp>(value));
+  if (shards.isShared())
+    stored = shards.gatherRows(stored, parameter.getSymName(), builder);
+  write(parameter, stored);
 }
 
 } // namespace sluice

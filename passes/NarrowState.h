@@ -21,12 +21,14 @@ void storeNarrow(graph::ParameterOp parameter, mlir::FloatType narrow,
 mlir::Value readExact(graph::ParameterOp parameter, StateSymbols &state,
                       EntryReads &reads, mlir::OpBuilder &builder);
 
-/// The same, of the own rows of a parameter that is shared out to ranks.
+/// The same in the shape that `shards` says; of what is shared out to ranks the own rows.
 mlir::Value readExact(graph::ParameterOp parameter, const RankShards &shards,
                       StateSymbols &state, EntryReads &reads, mlir::OpBuilder &builder);
 
-/// True for a parameter of 16 bits without a master: updates round it stochastically.
+/// True for a parameter without a master that updates round stochastically.
 bool isRoundedStochastically(graph::ParameterOp parameter, const StateSymbols &state);
+/// True for a parameter in a format of codes and scales.
+bool isStoredInCodes(graph::ParameterOp parameter);
 
 /// Writes an f32 value to the parameter and its master. Without one it is rounded
 /// stochastically, by random numbers of seed, update, name and element. Where `moves`
@@ -34,13 +36,16 @@ bool isRoundedStochastically(graph::ParameterOp parameter, const StateSymbols &s
 void writeExact(graph::ParameterOp parameter, mlir::Value value, mlir::Value moves,
                 StateSymbols &state, EntryReads &reads, mlir::OpBuilder &builder);
 
-/// Writes the own rows to the master, and all rows to the parameter.
+/// Writes a value in rows: the own ones to the master, all to the parameter.
 void writeExact(graph::ParameterOp parameter, mlir::Value value, const RankShards &shards,
-                StateSymbols &state, mlir::OpBuilder &builder);
+                StateSymbols &state, EntryReads &reads, mlir::OpBuilder &builder);
 
 /// f32 in [0, 1) for one tensor of state in one update, keyed by seed, update, name and
 /// element.
 mlir::Value randomOfUpdate(graph::ParameterOp target, llvm::ArrayRef<int64_t> shape,
                            EntryReads &reads, mlir::OpBuilder &builder);
+/// The same of rows, keyed by row and element in it.
+mlir::Value randomOfRows(graph::ParameterOp target, const RankShards &shards,
+                         EntryReads &reads, mlir::OpBuilder &builder);
 
 } // namespace sluice

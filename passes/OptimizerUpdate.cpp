@@ -99,6 +99,8 @@ void OptimizerUpdate::build(Value gradient) {
   graph::GraphBuilder b(parameter.getLoc(), builder);
   Value exact = readExact(parameter, shards, state, reads, builder), w = exact;
   ArrayRef<int64_t> shape = graph::tensorType(exact).getShape();
+  if (shards.computesInRows())
+    gradient = b.reshape(gradient, shape);
   if (form.hasBlocks()) { // all in the shape of the blocks
     int64_t elements = graph::tensorType(exact).getNumElements();
     w = b.reshape(w, {elements / form.block, form.block});
@@ -110,8 +112,8 @@ void OptimizerUpdate::build(Value gradient) {
   Value moves = applies();
   Value next = b.reshape(op->getResult(0), shape);
   next = b.select(b.broadcastLike(moves, next), next, exact);
-  if (shards.isShared())
-    writeExact(parameter, next, shards, state, builder);
+  if (shards.computesInRows())
+    writeExact(parameter, next, shards, state, reads, builder);
   else
     writeExact(parameter, next, moves, state, reads, builder);
   for (auto [moment, value] : llvm::zip_equal(kept, op->getResults().drop_front()))

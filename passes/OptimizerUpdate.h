@@ -19,7 +19,7 @@ public:
 
   /// From the mean gradient; writes the parameter and its state.
   void build(mlir::Value gradient);
-  /// The same of the own rows of what is shared out to ranks.
+  /// The same as `shared` says: of what is shared out to ranks from the own rows.
   void build(mlir::Value gradient, const RankShards &shared) {
     shards = shared;
     build(gradient);

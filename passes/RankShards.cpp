@@ -49,18 +49,15 @@ RankShards RankShards::choose(graph::ParameterOp parameter, StringRef optimizer,
   // A part of less than a cache line saves nothing: state is aligned to lines.
   constexpr int64_t leastElements = 16;
   int64_t elements = parameter.getTensorType().getNumElements();
-  Type element = parameter.getTensorType().getElementType();
   RankShards shards;
-  bool rounds =
+  shards.rounds =
       form.kind == MomentForm::Bf16 || isRoundedStochastically(parameter, state);
   if (ranks < 2)
     return shards;
   if (!isElementwise(optimizer))
     reason = optimizer.str() + " needs the whole tensor";
-  else if (!element.isF32() && !element.isBF16() && !element.isF16())
+  else if (isStoredInCodes(parameter))
     reason = "its stored format has blocks of the whole";
-  else if (rounds)
-    reason = "random numbers of its rounding count the elements of the whole";
   else if (isAdapter(parameter))
     reason = "it is an adapter";
   else if (elements < leastElements * ranks ||
@@ -87,6 +84,8 @@ void RankShards::shard(graph::ParameterOp declared) const {
 
 Value RankShards::firstRow(EntryReads &reads, OpBuilder &builder) const {
   GraphBuilder b(NameLoc::get(builder.getStringAttr("shards")), builder);
+  if (!isShared())
+    return b.splat(RankedTensorType::get({}, b.getI64Type()), 0);
   Value rank = reads.control("control/rank", b.getI64Type());
   Value each = b.mul(rank, b.splatLike(rank, double(rows.rows / rows.ranks)));
   Value rest = b.splatLike(rank, double(rows.rows % rows.ranks));

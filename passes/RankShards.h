@@ -27,6 +27,9 @@ public:
   bool hasRows() const { return rows.rows > 0; }
   /// It is shared out; else only the order of sums is by rows.
   bool isShared() const { return shared; }
+  /// Updates compute in the shape of rows: of what is shared out, and of what is rounded
+  /// stochastically, whose random numbers count elements in rows.
+  bool computesInRows() const { return shared || (hasRows() && rounds); }
   RankShards asShared() const {
     RankShards copy = *this;
     copy.shared = hasRows();
@@ -43,6 +46,10 @@ public:
   /// Makes a declaration that of this rank's part of [rows] or [rows, elements]; once.
   void shard(graph::ParameterOp declared) const;
 
+  /// The shape that updates compute in.
+  mlir::RankedTensorType ownType(mlir::Type element) const {
+    return shared ? shardType(element) : wholeType(element);
+  }
   /// i64 scalar: this rank's first row.
   mlir::Value firstRow(EntryReads &reads, mlir::OpBuilder &builder) const;
   /// The own rows of a tensor of any shape; zeros where others have a row more.
@@ -61,7 +68,7 @@ public:
 private:
   graph::RankRows rows;
   int64_t columns = 0;
-  bool shared = false;
+  bool shared = false, rounds = false;
 };
 
 /// Marks the gather of the own rows of a parameter: it is no embedding.

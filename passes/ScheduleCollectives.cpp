@@ -142,7 +142,20 @@ private:
     if (!given.empty() && count != byName.size())
       return program.emitError("has ")
              << byName.size() << " collectives, expected " << count;
+    fillInTurn();
     return success();
+  }
+
+  /// A rank that has nothing to add fills what it sends when the message before is done:
+  /// zeros for all gradients would be there at once else.
+  void fillInTurn() {
+    for (size_t m = 1; m < problem.given.size(); ++m)
+      for (int32_t node : problem.given[m])
+        for (int32_t before : problem.nodes[node].after)
+          if (CollectiveProblem::Node &fill = problem.nodes[before];
+              kindOf(launches[node]) == "reduce_scatter" && !fill.isCollective() &&
+              fill.after.empty())
+            fill.after.push_back(problem.given[m - 1].front());
   }
 
   int64_t totalBytes() const {
@@ -185,22 +198,42 @@ private:
     std::vector<int64_t> first(launches.size()), last(launches.size());
     for (auto [at, node] : llvm::enumerate(schedule.order))
       first[node] = last[node] = at;
-    for (const CollectiveSchedule::Message &message : schedule.messages)
+    std::vector<int64_t> waits = waitsOf(schedule);
+    for (auto [m, message] : llvm::enumerate(schedule.messages)) {
+      // Messages that no launch waits for last to the end.
+      int64_t doneBy = llvm::upper_bound(waits, int64_t(m)) - waits.begin();
       for (int32_t node : message.nodes) {
         first[node] = message.launchesBefore;
-        last[node] = std::max(first[node], firstWaiter(node, first) - 1);
+        last[node] = std::max(first[node], doneBy - 1);
       }
+    }
     return peakOf(first, last, schedule.order.size());
   }
 
-  /// The place of the first launch that needs the collective; behind the last there is.
-  int64_t firstWaiter(int32_t node, ArrayRef<int64_t> places) const {
-    int64_t place = launches.size();
-    for (size_t i = node + 1; i < problem.nodes.size(); ++i)
-      if (!problem.nodes[i].isCollective() &&
-          llvm::is_contained(problem.nodes[i].after, node))
-        place = std::min(place, places[i]);
-    return place;
+  /// For each launch in order: so many messages are done before it begins, those that it
+  /// needs and, of those that deal out rows, the ones that are done by then anyway
+  /// (predicted): the bytes of what they have read are free.
+  std::vector<int64_t> waitsOf(const CollectiveSchedule &schedule) const {
+    std::vector<int64_t> messageOf(launches.size(), -1), waits;
+    for (auto [m, message] : llvm::enumerate(schedule.messages))
+      for (int32_t node : message.nodes)
+        messageOf[node] = m;
+    double now = 0;
+    int64_t waited = 0;
+    size_t past = 0; // messages that are done by now
+    for (int32_t node : schedule.order) {
+      for (int32_t before : problem.nodes[node].after)
+        waited = std::max(waited, messageOf[before] + 1);
+      if (waited > 0)
+        now = std::max(now, schedule.messages[waited - 1].endUs);
+      for (; past < schedule.messages.size() && schedule.messages[past].endUs <= now;
+           ++past)
+        if (dealsRows(launches[schedule.messages[past].nodes.front()]))
+          waited = std::max(waited, int64_t(past) + 1);
+      waits.push_back(waited);
+      now += problem.nodes[node].us;
+    }
+    return waits;
   }
 
   void apply(const CollectiveSchedule &schedule) {
@@ -213,19 +246,17 @@ private:
     auto queue = cast<plan::QueueOp>(builder.create(state));
     builder.setInsertionPointToEnd(&queue.getBody().front());
     int64_t waited = 0, sent = 0;
-    std::vector<int64_t> messageOf(launches.size(), -1);
+    std::vector<int64_t> waits = waitsOf(schedule); // while the launches are there
     for (const CollectiveSchedule::Message &message : schedule.messages) {
       if (message.launchesBefore > waited)
         builder.create<plan::WaitOp>(program.getLoc(), "compute", message.launchesBefore);
       waited = std::max(waited, message.launchesBefore);
-      for (int32_t node : message.nodes)
-        messageOf[node] = sent;
       create(message, builder);
       builder.create<plan::SignalOp>(program.getLoc(), ++sent);
     }
     for (int32_t node : schedule.order)
       launches[node]->moveBefore(&compute, compute.end());
-    addWaits(schedule, messageOf);
+    addWaits(schedule, waits);
     for (size_t i = 0; i < launches.size(); ++i)
       if (problem.nodes[i].isCollective())
         launches[i].erase();
@@ -269,7 +300,7 @@ private:
   }
 
   /// Signals of the launches, and what launches wait for.
-  void addWaits(const CollectiveSchedule &schedule, ArrayRef<int64_t> messageOf) {
+  void addWaits(const CollectiveSchedule &schedule, ArrayRef<int64_t> waits) {
     llvm::SmallDenseSet<int64_t> signals;
     for (const CollectiveSchedule::Message &message : schedule.messages)
       signals.insert(message.launchesBefore);
@@ -277,12 +308,10 @@ private:
     for (int32_t node : schedule.order) {
       plan::LaunchOp launch = launches[node];
       OpBuilder builder(launch);
-      int64_t needed = 0;
-      for (int32_t before : problem.nodes[node].after)
-        needed = std::max(needed, messageOf[before] + 1);
+      int64_t needed = waits[place];
       if (needed > waited)
         builder.create<plan::WaitOp>(launch.getLoc(), "comm", needed);
-      waited = std::max(waited, needed);
+      waited = needed;
       builder.setInsertionPointAfter(launch);
       if (signals.contains(++place))
         builder.create<plan::SignalOp>(launch.getLoc(), place);

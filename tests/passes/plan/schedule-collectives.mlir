@@ -117,3 +117,59 @@ plan.program @step {
   }
 }
 }
+
+// -----
+
+// The gradient that rows are summed of is free before the next launch that begins when,
+// by predicted times, the message is done.
+// CHECK-LABEL: plan.program @update
+// CHECK: plan.launch "dw1"
+// CHECK: plan.launch "dw2"
+// CHECK: plan.wait @comm 1
+// CHECK-NEXT: plan.launch "dw3"
+// CHECK: plan.queue @comm
+// CHECK: plan.collective "reduce_scatter" ["grad/1"] of f32 ins(%{{.*}}) outs(%{{.*}}) {{.*}}rows = array<i64: 4>
+// CHECK: plan.collective "all_gather" ["param/1"] of f32
+module attributes {graph.ranks = 2 : i64, graph.bucket_bytes = 1 : i64} {
+plan.kernel @fill
+plan.kernel @all_reduce
+plan.kernel @k {
+^bb0(%a: tensor<16xf32>):
+  %r = graph.region(%a) {
+  ^bb0(%b: tensor<16xf32>):
+    %y = graph.neg %b : (tensor<16xf32>) -> tensor<16xf32>
+    graph.yield %y : tensor<16xf32>
+  } : (tensor<16xf32>) -> tensor<16xf32>
+}
+plan.program @update {
+  %g1 = plan.buffer "g1" "gradients" size 128
+  %s1 = plan.buffer "s1" "gradients" size 64
+  %w1 = plan.buffer "w1" "activations" size 64
+  %g2 = plan.buffer "g2" "io" size 128
+  %g3 = plan.buffer "g3" "io" size 128
+  %y1 = plan.buffer "y1" "io" size 128
+  plan.output "g2", %g2 : tensor<32xf32>
+  plan.output "g3", %g3 : tensor<32xf32>
+  plan.output "y1", %y1 : tensor<32xf32>
+  plan.queue @compute {
+    plan.launch "dw1" units 1 chunk 1 node "" attributes {predicted_us = 100.0 : f64} {
+      plan.stage @fill outs(%g1) {params = array<i64: 4, 0, 32, 16384>}
+    }
+    plan.launch "reduce_scatter" units 1 chunk 1 node "" attributes {plan.collective = "grad/1", plan.collective_kind = "reduce_scatter", plan.collective_rows = 4 : i64, plan.element = f32} {
+      plan.stage @all_reduce ins(%g1) outs(%g1, %s1)
+    }
+    plan.launch "dw2" units 1 chunk 1 node "" attributes {predicted_us = 100000.0 : f64} {
+      plan.stage @fill outs(%g2) {params = array<i64: 4, 0, 32, 16384>}
+    }
+    plan.launch "dw3" units 1 chunk 1 node "" attributes {predicted_us = 1.0 : f64} {
+      plan.stage @fill outs(%g3) {params = array<i64: 4, 0, 32, 16384>}
+    }
+    plan.launch "update1" units 1 chunk 1 node "" attributes {predicted_us = 1.0 : f64} {
+      plan.stage @k ins(%s1) outs(%w1)
+    }
+    plan.launch "all_gather" units 1 chunk 1 node "" attributes {plan.collective = "param/1", plan.collective_kind = "all_gather", plan.collective_rows = 4 : i64, plan.element = f32} {
+      plan.stage @all_reduce ins(%w1) outs(%y1)
+    }
+  }
+}
+}
