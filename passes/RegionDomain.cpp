@@ -163,8 +163,9 @@ void Analysis::collapse() {
     if (isa<graph::RandomUniformOp>(op)) {
       accesses.push_back(order.mask(axes.flat(op->getResult(0))));
       // The first dimension may be the sample, which the element index starts anew for.
-      accesses.push_back(order.mask(
-          axes.table.resolve(axes.values.find(op->getResult(0))->second.front())));
+      const TensorAxes &drawn = axes.values.find(op->getResult(0))->second;
+      if (!drawn.empty())
+        accesses.push_back(order.mask(axes.table.resolve(drawn.front())));
     }
     if (auto reduced = axes.reduced.find(op); reduced != axes.reduced.end())
       accesses.push_back(order.mask(axes.table.resolve(reduced->second)));

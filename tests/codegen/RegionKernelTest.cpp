@@ -169,6 +169,18 @@ TEST(RegionKernel, RandomNumbersAlignedAndNot) {
           /*tolerance=*/0);
 }
 
+/// As the moments of a parameter without dimensions are rounded.
+TEST(RegionKernel, RandomNumberWithoutDimensions) {
+  check(
+      [](GraphBuilder &b, auto x) {
+        Value u = b.make<graph::RandomUniformOp>(x[1], x[2], x[3], ArrayRef<int64_t>(),
+                                                 41, false);
+        return Values{b.add(u, x[0])};
+      },
+      {uniform({}), integers({}, {7}), integers({}, {5}), integers({}, {0})},
+      /*tolerance=*/0);
+}
+
 TEST(RegionKernel, CrossEntropyOfLabels) {
   check(
       [](GraphBuilder &b, auto x) {
