@@ -124,6 +124,16 @@ class Ranks(FitTest):
         text = picture.read_text()
         self.assertEqual((text.count("<circle"), text.count("<polyline")), (12, 4))
 
+    def test_shards_take_less(self):
+        spec = LOSS + "optimizer: {kind: adamw}\n"
+        out, _ = self.fit(self.CNN, "--ranks", "1,2", "--zero", "0,1", "--points", 0, "--threads", 1, spec=spec)
+        self.assertEqual([(row["ranks"], row["zero"]) for row in out["table"]], [(1, None), (2, "0"), (2, "1")])
+        whole, shards = out["table"][1:]
+        self.assertLess(shards["arena_bytes"], whole["arena_bytes"])
+        _, report = self.compile(self.CNN, spec + "threads: 1\nparallel: {data: 2, zero: 1}\n", "shards")
+        self.assertEqual(shards["arena_bytes"], report["arena_bytes"])
+        self.assertAlmostEqual(shards["step_us"], report["step_us"], delta=0.01 * report["step_us"])
+
     def test_nodes_are_joined_by_their_own_link(self):
         spec = LOSS + "optimizer: {kind: adamw}\n"
         out, _ = self.fit(self.CNN, "--ranks", "8,16", "--device", "a100-80", "--points", 0, spec=spec)
