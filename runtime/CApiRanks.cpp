@@ -4,6 +4,7 @@
 #include "runtime/comm/LocalGroup.h"
 #include "runtime/comm/MessageCommunicator.h"
 #include "runtime/comm/MpiCommunicator.h"
+#include "runtime/comm/TcpCommunicator.h"
 
 #include <cmath>
 
@@ -63,6 +64,15 @@ static sluice_status openComm(double timeout, sluice_comm **comm, Open open) {
 sluice_status sluice_comm_mpi(double timeout, sluice_comm **comm) {
   return openComm(timeout, comm,
                   [](const CommOptions &options) { return openMpi({options, {}}); });
+}
+
+sluice_status sluice_comm_tcp(const char *where, int rank, int size, double timeout,
+                              sluice_comm **comm) {
+  if (!where)
+    return report(Status::usage("argument 'where' is null"));
+  return openComm(timeout, comm, [&](const CommOptions &options) {
+    return openTcp({where, rank, size, options.timeout}, options);
+  });
 }
 
 sluice_status sluice_comm_custom(const sluice_transport *transport, double timeout,

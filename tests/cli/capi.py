@@ -35,6 +35,15 @@ def local_comms(ranks, timeout=0.0):
     return [ctypes.c_void_p(comm) for comm in comms]
 
 
+def tcp_comm(where, rank, size, timeout=0.0):
+    lib = ctypes.CDLL(os.environ["SLUICE_LIB"])
+    lib.sluice_last_error.restype = ctypes.c_char_p
+    comm = ctypes.c_void_p()
+    if lib.sluice_comm_tcp(where.encode(), ctypes.c_int(rank), ctypes.c_int(size), ctypes.c_double(timeout), ctypes.byref(comm)):
+        raise RuntimeError(lib.sluice_last_error().decode())
+    return comm
+
+
 def destroy_comm(comm):
     ctypes.CDLL(os.environ["SLUICE_LIB"]).sluice_comm_destroy(comm)
 

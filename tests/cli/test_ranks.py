@@ -224,6 +224,35 @@ class CApi(RanksTest):
             self.assertEqual(found[rank][1], last.grad_norm)
             self.assertEqual(found[rank][2], self.saved(expected, "alone"))
 
+    def test_processes_may_meet_at_a_file(self):
+        plan, _ = self.compile(CNN, LOSS + ADAM + "parallel: {data: 2}\n", "tcp")
+        random = np.random.default_rng(5)
+        batches = [(random.random((8, 1, 28, 28), np.float32), random.integers(0, 10, 8)) for _ in range(2)]
+
+        def run(make):
+            losses = {}
+
+            def work(rank):
+                comm = make(rank)
+                session = capi.Session(plan, comm)
+                losses[rank] = session.step(*batches[rank]).window_loss_sum
+                session.close()
+                capi.destroy_comm(comm)
+
+            threads = [threading.Thread(target=work, args=(rank,)) for rank in (0, 1)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            return losses
+
+        local = capi.local_comms(2)
+        expected = run(lambda rank: local[rank])
+        self.assertEqual(len(expected), 2)
+        self.assertEqual(run(lambda rank: capi.tcp_comm(f"file:{self.dir / 'meeting'}", rank, 2)), expected)
+        with self.assertRaisesRegex(RuntimeError, "no place to meet"):
+            capi.tcp_comm("nowhere", 0, 2)
+
     def test_wrong_groups(self):
         plan, _ = self.compile(CNN, LOSS + ADAM + "parallel: {data: 2}\n", "two")
         with self.assertRaisesRegex(RuntimeError, "for 2 ranks, the communicator has 1"):

@@ -186,6 +186,11 @@ SLUICE_API sluice_status sluice_comm_local(int ranks, double timeout,
                                            sluice_comm **comms);
 /* This process of an MPI job; once in a process. */
 SLUICE_API sluice_status sluice_comm_mpi(double timeout, sluice_comm **comm);
+/* This process as one of `size` that meet at `where`: "tcp:HOST:PORT", where rank 0
+ * listens, or "file:PATH", which rank 0 writes and all see. Waits for the others, for the
+ * timeout at most. */
+SLUICE_API sluice_status sluice_comm_tcp(const char *where, int rank, int size,
+                                         double timeout, sluice_comm **comm);
 /* Over messages that the caller carries. Copies the struct; what it points to stays
  * valid until sluice_comm_destroy. */
 SLUICE_API sluice_status sluice_comm_custom(const sluice_transport *transport,
