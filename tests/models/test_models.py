@@ -8,7 +8,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 from capi import Session  # noqa: E402
-from harness import ROOT, SHARED, SluiceTest, needs_shared, newest_checkpoint, pseudo_random, read_safetensors  # noqa: E402
+from harness import ROOT, SHARED, SluiceTest, needs_shared, newest_checkpoint, pseudo_random, read_checkpoint, read_safetensors  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -76,10 +76,11 @@ class Tied(SluiceTest):
             plan, _ = self.compile(path, "loss: {kind: cross_entropy, logits: logits, labels: labels}\n"
                                    "optimizer: {kind: sgd, lr: 10.0}\n" + ranks, name)
             self.run_sluice("train", plan, *data, "--steps", 1, "--no-shuffle", "--checkpoint", self.dir / name, *more)
-            return read_safetensors(newest_checkpoint(self.dir / name))["param/wte"]
+            return read_checkpoint(newest_checkpoint(self.dir / name))["param/wte"]
 
         trained = train("alone", "accumulate: {count: 4, as_ranks: 4}\n")
         np.testing.assert_array_equal(train("four", "parallel: {data: 4}\n", "--comm", "local"), trained)
+        np.testing.assert_array_equal(train("shared", "parallel: {data: 4, zero: 1}\n", "--comm", "local"), trained)
         # The double-precision gradient of both uses, summed.
         w = weight.astype(np.float64)
         h = w[tokens]
