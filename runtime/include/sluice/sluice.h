@@ -378,7 +378,9 @@ SLUICE_API sluice_status sluice_session_write_state(sluice_session *session,
  * its state ("param/fc1.weight"), in whatever form the plan stores it: with a master its
  * exact value, without one its 16 bits widened. Writing stores the exact value where
  * there is a master, and rounds to the nearest where there is none. `count` must be the
- * number of its elements. Those of other types (integers, f64) are state only. */
+ * number of its elements. Those of other types (integers, f64) are state only.
+ * Where ranks hold a master in shards, its 16 bits are read widened, and all ranks write.
+ */
 SLUICE_API sluice_status sluice_session_read_parameter(sluice_session *session,
                                                        const char *name, float *values,
                                                        size_t count);
@@ -422,7 +424,8 @@ SLUICE_API sluice_status sluice_session_load_weights(sluice_session *session,
                                                      const char *path);
 
 /* A new checkpoint in the folder, which is made when missing; the one before is kept,
- * older ones are removed. */
+ * older ones are removed. Of a plan whose ranks hold state in shards (parallel.zero) all
+ * ranks call it together, and write one checkpoint. */
 SLUICE_API sluice_status sluice_session_save(sluice_session *session, const char *folder);
 /* The newest checkpoint of the folder (or the file) that is whole; damaged ones are
  * skipped with a line in the log. One of a plan of another precision is converted, which
