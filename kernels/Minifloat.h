@@ -107,11 +107,10 @@ inline constexpr float linearScale(float amax, float largest) {
   return scale < 0x1p-126f ? 0 : scale;
 }
 
-/// x over a scale, where a scale of 0 has nothing but zeros; the sign stays.
+/// x times the inverse of a scale, which kernels take once for many x. Below 2^-126 it
+/// may not be finite, and is 0; the sign of x stays.
 inline constexpr float scaled(float x, float scale) {
-  if (scale == 0)
-    return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x80000000u);
-  return x / scale;
+  return x * (scale < 0x1p-126f ? 0 : 1 / scale);
 }
 
 } // namespace minifloat

@@ -31,9 +31,9 @@ def Graph_DequantizeOp : Graph_PureOp<"dequantize", [Graph_Decomposes]> {
 }
 
 def Graph_MiniEncodeOp : Graph_ElementwiseOp<"mini_encode"> {
-  let summary = "Code (i8) of x / scale in e4m3, e5m2 or e2m1; larger magnitudes count as the largest";
+  let summary = "Code (i8) of x times 1 / scale in e4m3, e5m2 or e2m1; larger magnitudes count as the largest";
   let description = [{
-    To nearest, ties to even; with `noise`, uniform in [0, 1), up where the place between the two neighbours and the noise are 1 or more. A scale of 0 gives zeros. NaN is 0x7F, and 0 in e2m1.
+    To nearest, ties to even; with `noise`, uniform in [0, 1), up where the place between the two neighbours and the noise are 1 or more. A scale below 2^-126 gives zeros. NaN is 0x7F, and 0 in e2m1.
   }];
   let arguments = (ins Graph_FloatTensor:$x, Graph_FloatTensor:$scale, Optional<Graph_FloatTensor>:$noise, StrAttr:$format);
   let results = (outs Graph_IntTensor:$y);

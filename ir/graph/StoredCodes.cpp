@@ -173,7 +173,9 @@ Value widenByte(ImplicitLocOpBuilder &b, Value code) {
 Value MiniEncodeOp::emitVector(ImplicitLocOpBuilder &b, ValueRange v) {
   VectorMath m(b);
   StoredLanes lanes(b, *formatOf(getFormat()));
-  Value x = m.select(m.equal(v[1], 0), m.splat(v[0], 0), m.div(v[0], v[1]));
+  Value inverse = m.div(m.splat(v[1], 1), v[1]);
+  inverse = m.select(m.less(v[1], 0x1p-126), m.splat(v[1], 0), inverse);
+  Value x = m.mul(v[0], inverse);
   return widenByte(b, lanes.encode(x, v[0], v.size() > 2 ? v[2] : Value()));
 }
 
