@@ -6,8 +6,8 @@
 
 namespace sluice::SLUICE_LEVEL {
 
-/// Rows of A where they lie: element k = (channel, tap) of a row is at channel * `channel`
-/// and the tap's place in the kernel from the row's begin.
+/// Rows of A where they lie: element k = (channel, tap) of a row is at channel *
+/// `channel` and the tap's place in the kernel from the row's begin.
 struct WeightRows {
   Operand data;
   int64_t row;     ///< elements between rows
