@@ -15,6 +15,7 @@
 #include "passes/planning/CollectiveSchedule.h"
 
 #include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MathExtras.h"
 
@@ -48,10 +49,19 @@ int64_t wholeBytes(plan::LaunchOp launch) {
   return std::max(plan::rangeOf(stage.getIns().front()).size,
                   plan::rangeOf(stage.getOuts().back()).size);
 }
-/// What it is on the link beside a sum that goes there and back.
-int64_t linkBytes(plan::LaunchOp launch) {
-  int64_t bytes = wholeBytes(launch);
-  return dealsRows(launch) ? (bytes + 1) / 2 : bytes;
+CollectiveKind costKindOf(plan::LaunchOp launch) {
+  return llvm::StringSwitch<CollectiveKind>(kindOf(launch).getValue())
+      .Case("reduce_scatter", CollectiveKind::ReduceScatter)
+      .Case("all_gather", CollectiveKind::AllGather)
+      .Default(CollectiveKind::AllReduce);
+}
+
+/// Of the module's ranks, on its links.
+std::vector<CollectiveCost> waysOf(ModuleOp module, CollectiveKind kind) {
+  int64_t ranks = 1;
+  if (auto attr = module->getAttrOfType<IntegerAttr>(ranksAttr))
+    ranks = std::max<int64_t>(1, attr.getInt());
+  return collectiveWays(kind, ranks, linksOf(deviceRates(module)));
 }
 
 class ProgramScheduler {
@@ -108,10 +118,14 @@ private:
     accesses.push_back(accessesOf(launch));
     if (isCollective(launch)) {
       node.us = 0;
-      node.bytes = linkBytes(launch);
+      node.bytes = wholeBytes(launch);
       (kindOf(launch) == "all_gather" ? gathered : summed) += wholeBytes(launch);
       std::pair<Type, Attribute> kind(elementOf(launch), kindOf(launch));
-      node.kind = kinds.try_emplace(kind, kinds.size()).first->second;
+      auto [known, isNew] = kinds.try_emplace(kind, kinds.size());
+      if (isNew)
+        problem.ways.push_back(
+            waysOf(program->getParentOfType<ModuleOp>(), costKindOf(launch)));
+      node.kind = known->second;
       byName[nameOf(launch).getValue()] = index;
     }
     for (const LaunchAccess &access : accesses.back())
@@ -360,14 +374,10 @@ struct ScheduleCollectives : impl::ScheduleCollectivesBase<ScheduleCollectives> 
   }
 
   static CollectiveProblem rates(ModuleOp module) {
-    DeviceRates device = deviceRates(module);
-    int64_t ranks = 1;
-    if (auto attr = module->getAttrOfType<IntegerAttr>(ranksAttr))
-      ranks = std::max<int64_t>(1, attr.getInt());
     CollectiveProblem problem;
-    problem.ways = collectiveWays(CollectiveKind::AllReduce, ranks, linksOf(device));
     // Buckets are for what long messages are sent by.
-    const CollectiveCost &longest = fastestWay(problem.ways, int64_t(1) << 40);
+    std::vector<CollectiveCost> ways = waysOf(module, CollectiveKind::AllReduce);
+    const CollectiveCost &longest = fastestWay(ways, int64_t(1) << 40);
     if (longest.usPerByte > 0)
       problem.bucketBytes = bucketBytesOf(longest.latencyUs, 1 / longest.usPerByte);
     if (auto bytes = module->getAttrOfType<IntegerAttr>(bucketBytesAttr))

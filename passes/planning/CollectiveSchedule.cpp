@@ -169,7 +169,9 @@ private:
     CollectiveSchedule::Message message;
     message.launchesBefore = static_cast<int64_t>(result.order.size());
     message.beginUs = std::max(now, linkFreeUs);
-    message.endUs = message.beginUs + problem.messageUs(openBytes);
+    message.endUs =
+        message.beginUs +
+        problem.messageUs(problem.nodes[static_cast<size_t>(open[0])].kind, openBytes);
     linkFreeUs = message.endUs;
     for (int32_t node : open)
       messageOf[static_cast<size_t>(node)] = static_cast<int32_t>(result.messages.size());
@@ -212,9 +214,9 @@ private:
 
 } // namespace
 
-double CollectiveProblem::messageUs(int64_t bytes) const {
+double CollectiveProblem::messageUs(int32_t kind, int64_t bytes) const {
   return ways.empty() ? latencyUs + static_cast<double>(bytes) / bytesPerUs
-                      : fastestWay(ways, bytes).us(bytes);
+                      : fastestWay(ways[static_cast<size_t>(kind)], bytes).us(bytes);
 }
 
 int64_t fastestBucket(CollectiveProblem problem) {

@@ -23,15 +23,16 @@ struct CollectiveProblem {
   std::vector<Node> nodes;
 
   double latencyUs = 0, bytesPerUs = 1; ///< a message takes latency + bytes / rate
-  std::vector<CollectiveCost> ways;     ///< or, if there are any, the least of these
-  int64_t bucketBytes = 0;              ///< a message is sent when it has so many
-  double windowUs = 0; ///< or when its first part has waited so long; 0: no limit
+  /// Or, if there are any, the least of those of its kind.
+  std::vector<std::vector<CollectiveCost>> ways;
+  int64_t bucketBytes = 0; ///< a message is sent when it has so many
+  double windowUs = 0;     ///< or when its first part has waited so long; 0: no limit
   /// Bytes of collectives that launches may be put off for; then they wait.
   int64_t heldBytes = INT64_MAX;
   /// Messages made before, which all ranks send: lists of nodes, in order. Empty: free.
   std::vector<std::vector<int32_t>> given;
 
-  double messageUs(int64_t bytes) const;
+  double messageUs(int32_t kind, int64_t bytes) const;
 };
 
 struct CollectiveSchedule {

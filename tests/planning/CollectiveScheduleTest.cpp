@@ -220,5 +220,23 @@ TEST(CollectiveSchedule, RandomStepsAreValidAndNeverSlowerThanWaitingAtOnce) {
   }
 }
 
+TEST(CollectiveSchedule, EachKindHasItsOwnPrice) {
+  LinkTopology links;
+  links.within = {1e9, 10}; // 1000 bytes a microsecond
+  CollectiveProblem problem;
+  problem.nodes = {launch(5), collective(4000, {0}, 0), collective(4000, {0}, 1)};
+  problem.bucketBytes = 1;
+  problem.ways = {{ringCost(CollectiveKind::AllReduce, 4, links.within)},
+                  {ringCost(CollectiveKind::ReduceScatter, 4, links.within)}};
+  CollectiveSchedule schedule = scheduleCollectives(problem);
+  expectValid(problem, schedule);
+  ASSERT_EQ(schedule.messages.size(), 2u);
+  auto timeOf = [&](size_t m) {
+    return schedule.messages[m].endUs - schedule.messages[m].beginUs;
+  };
+  EXPECT_DOUBLE_EQ(timeOf(0), 2 * 3 * 10 + 2 * 0.75 * 4);
+  EXPECT_DOUBLE_EQ(timeOf(1), 3 * 10 + 0.75 * 4);
+}
+
 } // namespace
 } // namespace sluice

@@ -124,7 +124,7 @@ TEST(CollectiveReplay, AStepTakesAsLongAsItsScheduleSays) {
   for (int round = 0; round < 50; ++round) {
     LinkTopology links{{1e9, double(random() % 50)}, 0, {}, 0};
     CollectiveProblem problem;
-    problem.ways = collectiveWays(Kind::AllReduce, 4, links);
+    problem.ways = {collectiveWays(Kind::AllReduce, 4, links)};
     problem.bucketBytes = 1 + random() % 300000;
     for (int32_t i = 0; i < 12; ++i) {
       int32_t at = static_cast<int32_t>(problem.nodes.size());
