@@ -55,10 +55,8 @@ public:
 
   void run() {
     for (graph::ReadOp read : wide) {
-      SmallVector<Operation *> readers;
-      for (Operation *user : read.getValue().getUsers())
-        if (!llvm::is_contained(readers, user))
-          readers.push_back(user);
+      giveOwnViews(read.getValue());
+      SmallVector<Operation *> readers = readersOf(read.getValue());
       // Uses are listed last first.
       for (Operation *reader : llvm::reverse(readers))
         decodeFor(reader, read.getValue());
@@ -67,6 +65,41 @@ public:
   }
 
 private:
+  static SmallVector<Operation *> readersOf(Value value) {
+    SmallVector<Operation *> readers;
+    for (Operation *user : value.getUsers())
+      if (!llvm::is_contained(readers, user))
+        readers.push_back(user);
+    return readers;
+  }
+
+  /// A transposed weight that forward and backward read would be kept from one to the
+  /// other: each gets a transpose of its own.
+  void giveOwnViews(Value value) {
+    for (Operation *view : readersOf(value)) {
+      if (!isa<graph::TransposeOp, graph::ReshapeOp>(view))
+        continue;
+      SmallVector<Operation *> readers = readersOf(view->getResult(0));
+      // Uses are listed last first: the first reader keeps it.
+      for (Operation *reader : ArrayRef(readers).drop_back()) {
+        builder.setInsertionPoint(reader);
+        Value own = builder.clone(*view)->getResult(0);
+        reader->replaceUsesOfWith(view->getResult(0), own);
+      }
+    }
+    for (Operation *view : readersOf(value))
+      if (isa<graph::TransposeOp, graph::ReshapeOp>(view))
+        giveOwnViews(view->getResult(0));
+  }
+
+  /// Whether products alone read it, if transposed.
+  static bool isForProducts(Operation *reader) {
+    if (isa<graph::ContractOp>(reader))
+      return true;
+    return isa<graph::TransposeOp>(reader) &&
+           llvm::all_of(reader->getUsers(), isForProducts);
+  }
+
   void decodeFor(Operation *reader, Value value) {
     builder.setInsertionPoint(reader);
     auto gather = dyn_cast<graph::GatherOp>(reader);
@@ -74,7 +107,7 @@ private:
         hasRows(format, graph::tensorType(value).getShape()))
       return decodeRows(gather);
     Value decoded = decodeStored(parameter, stored, site++, builder);
-    if (isa<graph::ContractOp>(reader) && traitsOf(format).scale == ScaleKind::power)
+    if (isForProducts(reader) && traitsOf(format).scale == ScaleKind::power)
       decoded = throughBf16(decoded);
     reader->replaceUsesOfWith(value, decoded);
   }
