@@ -257,7 +257,8 @@ const SpecKey kKeys[] = {
     {"precision.accumulator", K::String, kReady,
      "fp32, or gradient: as the gradients, which are sums in f32; default fp32"},
     {"precision.optimizer_state", K::String, kReady,
-     "format of the moments: fp32, bf16, int8, fp8; default fp32"},
+     "format of the moments: fp32, int8, fp8 (with its range expanded), or one of "
+     "rules[].storage; default fp32"},
     {"precision.policy", K::Any, kReady,
      "stored formats of parameters within a number of bytes; default none"},
     {"precision.policy.kind", K::String, kReady,

@@ -177,7 +177,7 @@ struct StorageRule {
   std::vector<std::string> storage; // formats by depth, shallow first; empty: no matter
   std::string master = "none";      // of parameters in a format: none, fp32
   std::string saved;                // format of what the backward part reads
-  std::string moments;              // fp32, bf16, int8, fp8; empty: no matter
+  std::string moments;              // as `optimizerState`; empty: no matter
   bool isDelayed = false; // scales from the largest magnitudes of updates before
 };
 
@@ -186,7 +186,7 @@ struct PrecisionSpec {
   std::string compute = "fp32";  // amp_bf16, amp_fp16
   std::string master;            // under amp: split, fp32, none
   std::vector<std::string> keep; // globs of parameters or nodes: products that stay f32
-  std::string optimizerState = "fp32"; // bf16, int8, fp8
+  std::string optimizerState = "fp32"; // bf16, int8, fp8, a stored format
   std::vector<StorageRule> rules;      // those that keep are in `keep` too
   PolicySpec policy;
   bool isNarrow() const { return compute != "fp32"; }

@@ -297,6 +297,35 @@ void decodeTensor(StoredFormat format, std::span<const int64_t> shape,
   }
 }
 
+FloorShares floorShares(StoredFormat format) {
+  ScaleKind kind = traitsOf(format).scale;
+  if (kind == ScaleKind::none)
+    return {};
+  // Powers of two are up to twice what the largest needs; a little more for roundings.
+  constexpr float steps = 2 * (1 + 0x1p-20f);
+  const Minifloat &element = elementOf(format);
+  FloorShares shares = {steps * element.unit() / element.largest, 0};
+  if (kind == ScaleKind::twoLevel) // so that the scale of no block is 0
+    shares.ofTensor = minifloat::e4m3.unit() / minifloat::e4m3.largest;
+  return shares;
+}
+
+void raiseAboveZero(StoredFormat format, std::span<const int64_t> shape,
+                    std::span<float> values) {
+  FloorShares shares = floorShares(format);
+  BlockGrid grid = blocksOf(format, shape);
+  std::vector<float> largest = largestOf(grid, values);
+  float most = 0;
+  for (float size : largest)
+    most = std::max(most, size);
+  for (size_t i = 0; i < values.size(); ++i) {
+    float floor =
+        std::max(largest[grid.blockOf(static_cast<int64_t>(i))] * shares.ofBlock,
+                 most * shares.ofTensor);
+    values[i] = values[i] < floor ? floor : values[i];
+  }
+}
+
 std::vector<float> roundedTo(StoredFormat format, std::span<const int64_t> shape,
                              std::span<const float> values) {
   std::vector<float> rounded(values.size());

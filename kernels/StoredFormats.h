@@ -103,6 +103,17 @@ void encodeUnder(StoredFormat format, std::span<const int64_t> shape,
 void decodeTensor(StoredFormat format, std::span<const int64_t> shape,
                   const EncodedTensor &encoded, std::span<float> values);
 
+/// What second moments are raised to before they are coded, as parts of the largest of
+/// their block and of the tensor: then no code is 0 where the block is not, however it is
+/// rounded (a divisor of 0 would make the update explode; Li et al., 2023, leave the code
+/// of 0 out for it). At most two steps of the least code. 0: the format has no scale.
+struct FloorShares {
+  float ofBlock = 0, ofTensor = 0;
+};
+FloorShares floorShares(StoredFormat format);
+void raiseAboveZero(StoredFormat format, std::span<const int64_t> shape,
+                    std::span<float> values);
+
 /// What is left of values that go through the format.
 std::vector<float> roundedTo(StoredFormat format, std::span<const int64_t> shape,
                              std::span<const float> values);

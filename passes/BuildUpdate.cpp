@@ -155,10 +155,10 @@ private:
     OptimizerUpdate update(builder, state, reads, gradient.parameter,
                            spec.precision.optimizerState, applies);
     graph::ParameterOp parameter = gradient.parameter;
+    update.build(gradient.sum, gradient.shards);
     if (!update.whyWide().empty())
       decide(parameter->getParentOfType<ModuleOp>(), modelName(parameter.getSymName()),
              "precision: moments stay f32: " + update.whyWide());
-    update.build(gradient.sum, gradient.shards);
   }
 
   func::FuncOp entry;

@@ -39,13 +39,20 @@ bool isEmbedding(graph::ParameterOp parameter) {
   return result.wasInterrupted();
 }
 
+/// Moments that have no entry below 0.
+bool isPositiveMoment(StringRef name) {
+  return llvm::is_contained({"v", "max_v", "sum", "square_avg"}, name);
+}
+
 } // namespace
 
 MomentForm MomentForm::choose(StringRef format, StringRef optimizer,
                               graph::ParameterOp parameter, std::string &reason) {
   if (format == "bf16")
     return {Bf16};
-  if (format != "int8" && format != "fp8")
+  bool hasOwnBlocks = format == "int8" || format == "fp8";
+  std::optional<StoredFormat> stored = storedFormat(format.str());
+  if (!hasOwnBlocks && (!stored || *stored == StoredFormat::fp32))
     return {};
   RankedTensorType type = valueTypeOf(parameter);
   int64_t elements = type.getNumElements();
@@ -57,11 +64,27 @@ MomentForm MomentForm::choose(StringRef format, StringRef optimizer,
     reason = "fewer than 4096 elements";
   else if (isEmbedding(parameter))
     reason = "an embedding";
-  else if (!blockOf(elements))
+  else if (!hasOwnBlocks && !isWhole(*stored, {type.getShape().data(),
+                                               static_cast<size_t>(type.getRank())}))
+    reason = std::to_string(elements) + " elements do not divide into whole blocks of " +
+             format.str();
+  else if (hasOwnBlocks && !blockOf(elements))
     reason =
         std::to_string(elements) + " elements do not divide into blocks of 32 to 256";
+  else if (!hasOwnBlocks)
+    return {Stored, 0, *stored};
   else
     return {format == "int8" ? Int8 : Fp8, blockOf(elements)};
+  return {};
+}
+
+MomentForm MomentForm::ofMoment(StringRef name, std::string &reason) const {
+  bool hasScale = traitsOf(format).scale != ScaleKind::none;
+  if (kind != Stored || hasScale || !isPositiveMoment(name))
+    return *this;
+  reason = "'" + name.str() + "' has squares of gradients, and " +
+           std::string(traitsOf(format).name) +
+           " no scale: below 2^-12 those of gradients would be 0";
   return {};
 }
 
@@ -69,7 +92,11 @@ StoredMoment::StoredMoment(MomentForm form, StringRef symbol, RankedTensorType t
                            double fill, StringRef group, StateSymbols &state,
                            EntryReads &reads, OpBuilder &builder,
                            const RankShards &shards)
-    : form(form), shards(shards), reads(reads), builder(builder) {
+    : form(form), shards(shards), state(state), reads(reads), builder(builder) {
+  if (form.kind == MomentForm::Stored) {
+    declareStored(symbol, type, fill, group);
+    return;
+  }
   Type stored = form.hasBlocks()                ? Type(builder.getI8Type())
                 : form.kind == MomentForm::Bf16 ? Type(builder.getBF16Type())
                                                 : type.getElementType();
@@ -93,6 +120,17 @@ StoredMoment::StoredMoment(MomentForm form, StringRef symbol, RankedTensorType t
   if (fill != 0)
     setFill(fill);
   exact = decode();
+}
+
+void StoredMoment::declareStored(StringRef symbol, RankedTensorType type, double fill,
+                                 StringRef group) {
+  constexpr int64_t updateSite = -1; // no reader of the step's
+  tensor = state.declare(symbol, type, "moment", group);
+  if (!storedFormatOf(tensor)) { // else another entry has declared it
+    tensor.setFillAttr(builder.getF64FloatAttr(fill));
+    storeAs(tensor, form.format, /*keepsMaster=*/false, /*isDelayed=*/false, state);
+  }
+  exact = decodeStored(tensor, readStored(tensor, state, reads), updateSite, builder);
 }
 
 /// Codes of 1, and the scale that they are parts of.
@@ -121,17 +159,41 @@ Value StoredMoment::decode() {
 }
 
 bool StoredMoment::isPositive() {
-  StringRef name = StringRef(tensor.getSymName()).rsplit('/').second;
-  return llvm::is_contained({"v", "max_v", "sum", "square_avg"}, name);
+  return isPositiveMoment(StringRef(tensor.getSymName()).rsplit('/').second);
 }
 
 void StoredMoment::write(Value next, Value moves) {
   if (form.hasBlocks())
     return writeCodes(next, moves);
+  if (form.kind == MomentForm::Stored)
+    return sluice::writeStored(tensor, isPositive() ? aboveZero(next) : next, noise(next),
+                               moves, state, reads, builder);
   graph::GraphBuilder b(tensor.getLoc(), builder);
   if (form.kind == MomentForm::Bf16)
     next = b.make<graph::RoundStochasticOp>(next, noise(next));
   writeStored(tensor, next, moves);
+}
+
+Value StoredMoment::aboveZero(Value next) {
+  graph::GraphBuilder b(tensor.getLoc(), builder);
+  SmallVector<int64_t> whole(graph::tensorType(next).getShape());
+  BlockGrid grid = blocksOf(form.format, {whole.data(), whole.size()});
+  SmallVector<int64_t> shape = {grid.count(), grid.blockRows * grid.blockColumns};
+  SmallVector<int64_t> axes = {1};
+  if (grid.blockRows > 1 && grid.across() > 1) { // tiles
+    shape = {grid.down(), grid.blockRows, grid.across(), grid.blockColumns};
+    axes = {1, 3};
+  }
+  FloorShares shares = floorShares(form.format);
+  Value x = b.reshape(next, shape);
+  Value largest = b.reduce(x, "max", axes, /*keep=*/true);
+  Value floor = b.mul(largest, b.splatLike(largest, shares.ofBlock));
+  if (shares.ofTensor > 0) {
+    Value most = b.reduce(largest, "max", {0}, /*keep=*/true);
+    most = b.mul(most, b.splatLike(most, shares.ofTensor));
+    floor = b.make<graph::MaxOp>(floor, b.broadcastLike(most, floor));
+  }
+  return b.reshape(b.make<graph::MaxOp>(x, b.broadcastLike(floor, x)), whole);
 }
 
 Value StoredMoment::noise(Value next) {

@@ -25,6 +25,10 @@ OptimizerUpdate::OptimizerUpdate(OpBuilder &builder, StateSymbols &state,
   auto own = parameter->getAttrOfType<StringAttr>(momentsAttr);
   form = MomentForm::choose(own ? own.getValue() : momentFormat, kind(), parameter,
                             wideReason);
+  if (form.kind == MomentForm::Stored && kind() == "rmsprop" && flag("centered")) {
+    wideReason = "a centred variance is the difference of two of them";
+    form = {};
+  }
 }
 
 APFloat OptimizerUpdate::number(StringRef key) const {
@@ -90,8 +94,9 @@ Value OptimizerUpdate::keep(StringRef name, double fill) {
 Value OptimizerUpdate::keep(StringRef name, RankedTensorType type, double fill) {
   std::string symbol = ("opt/" + modelName(parameter.getSymName()) + "/" + name).str();
   return kept
-      .emplace_back(form, symbol, type.clone(builder.getF32Type()), fill,
-                    *parameter.getGroup(), state, reads, builder, shards)
+      .emplace_back(form.ofMoment(name, wideReason), symbol,
+                    type.clone(builder.getF32Type()), fill, *parameter.getGroup(), state,
+                    reads, builder, shards)
       .value();
 }
 

@@ -11,8 +11,8 @@ namespace sluice {
 /// its group in `graph.groups`.
 class OptimizerUpdate {
 public:
-  /// `momentFormat`: fp32, bf16, int8 or fp8. `finite`: i1, whether the update changes
-  /// anything; null: it does.
+  /// `momentFormat`: as `precision.optimizer_state`. `finite`: i1, whether the update
+  /// changes anything; null: it does.
   OptimizerUpdate(mlir::OpBuilder &builder, StateSymbols &state, EntryReads &reads,
                   graph::ParameterOp parameter, llvm::StringRef momentFormat = "fp32",
                   mlir::Value finite = {});
@@ -29,7 +29,8 @@ public:
     return RankShards::choose(parameter, kind(), form, ranks, state, reason);
   }
   MomentForm momentForm() const { return form; }
-  /// Why the moments are f32 although the format has blocks; else empty.
+  /// Why moments are f32 although the format has fewer bits; else empty. Of single
+  /// moments after `build`.
   const std::string &whyWide() const { return wideReason; }
 
 private:

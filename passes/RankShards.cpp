@@ -58,6 +58,8 @@ RankShards RankShards::choose(graph::ParameterOp parameter, StringRef optimizer,
     reason = optimizer.str() + " needs the whole tensor";
   else if (isStoredInCodes(parameter))
     reason = "its stored format has blocks of the whole";
+  else if (form.kind == MomentForm::Stored)
+    reason = "the stored format of its moments is that of the whole";
   else if (isAdapter(parameter))
     reason = "it is an adapter";
   else if (elements < leastElements * ranks ||

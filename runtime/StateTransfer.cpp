@@ -71,12 +71,6 @@ bool completes(Completion completion, TypeAndCount by, TypeAndCount tensor) {
   return false;
 }
 
-/// Moments that are never below 0, as passes/MomentForm.cpp has them.
-bool isPositiveMoment(std::string_view name) {
-  std::string_view state = name.substr(name.rfind('/') + 1);
-  return state == "v" || state == "max_v" || state == "sum" || state == "square_avg";
-}
-
 /// The form of a tensor by what `find` gives for the names that would complete it.
 template <class Find>
 StoredForm formOf(std::string_view name, TypeAndCount tensor, Find find) {
@@ -370,7 +364,7 @@ void ConversionNotes::add(const StateSource &source, uint64_t rounded) {
   bool isParameter = name.starts_with(parameterPrefix);
   // Only parameters have masters, or lack one.
   auto text = [&](StoredForm form) {
-    bool isNamed = isParameter || form.hasBlocks();
+    bool isNamed = isParameter || form.hasBlocks() || form.hasCodes();
     return isNamed ? formText(form) : std::string(dtypeName(form.dtype));
   };
   std::string what = isParameter                ? "parameter"

@@ -1,5 +1,7 @@
 #include "runtime/StoredCodes.h"
 
+#include "runtime/StoredForm.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,9 +11,10 @@ namespace sluice {
 
 namespace {
 
-constexpr std::string_view parameterPrefix = "param/", masterPrefix = "master/",
-                           scalePrefix = "scale/", blocksSuffix = "/blocks",
-                           tensorSuffix = "/tensor", historySuffix = "/history";
+constexpr std::string_view parameterPrefix = "param/", momentPrefix = "opt/",
+                           masterPrefix = "master/", scalePrefix = "scale/",
+                           blocksSuffix = "/blocks", tensorSuffix = "/tensor",
+                           historySuffix = "/history";
 
 std::string_view bareName(const fbs::StateTensor &tensor) {
   std::string_view name = viewOf(tensor.name());
@@ -99,6 +102,12 @@ Status wrong(const fbs::StateTensor &tensor, const std::string &what) {
                          "' " + what);
 }
 
+bool mayHaveFormat(const fbs::StateTensor &tensor) {
+  std::string_view name = viewOf(tensor.name());
+  return (tensor.role() == fbs::Role::parameter && name.starts_with(parameterPrefix)) ||
+         (tensor.role() == fbs::Role::moment && name.starts_with(momentPrefix));
+}
+
 /// The product of a shape, or nothing where it is malformed or beyond any plan.
 std::optional<uint64_t> countOf(const flatbuffers::Vector<int64_t> *shape) {
   std::optional<uint64_t> bytes = tensorBytes(DType::u8, shape);
@@ -130,10 +139,9 @@ Status checkCodes(const fbs::Plan &plan, VisitBudget &budget) {
     std::string_view text = viewOf(tensor->format());
     if (text.empty())
       continue;
-    if (!storedFormat(text) || tensor->role() != fbs::Role::parameter ||
-        !name.starts_with(parameterPrefix))
+    if (!storedFormat(text) || !mayHaveFormat(*tensor))
       return wrong(*tensor, "is in the format '" + std::string(text) +
-                                "', expected a parameter in one of " +
+                                "', expected a parameter or a moment in one of " +
                                 storedFormatNames());
     std::optional<StoredFormat> format = codedFormat(*tensor);
     if (!format)
@@ -173,6 +181,8 @@ const fbs::StateTensor *codedOwner(const Plan &plan, const fbs::StateTensor &ten
   else
     return nullptr;
   const fbs::StateTensor *owner = plan.state(std::string(parameterPrefix).append(name));
+  if (!owner && name.starts_with(momentPrefix))
+    owner = plan.state(name);
   return owner && codedFormat(*owner) ? owner : nullptr;
 }
 
@@ -200,6 +210,13 @@ uint64_t encodeState(Session &session, const fbs::StateTensor &tensor,
   // Codes beside a master always follow from it.
   if (file && place.master.empty())
     kept = scalesIn(*file, tensor);
+  std::string_view name = viewOf(tensor.name());
+  std::vector<float> raised;
+  if (!kept && name.starts_with(momentPrefix) && isPositiveMoment(name)) {
+    raised.assign(values.begin(), values.end());
+    raiseAboveZero(place.format, place.shape, raised);
+    values = raised;
+  }
   EncodedTensor encoded =
       kept ? std::move(*kept) : scalesOf(place.format, place.shape, values);
   encodeUnder(place.format, place.shape, values, encoded);

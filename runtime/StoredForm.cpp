@@ -126,6 +126,11 @@ uint64_t writeBlocks(const StoredTensor<uint8_t> &to, uint64_t first,
 
 } // namespace
 
+bool isPositiveMoment(std::string_view name) {
+  std::string_view state = name.substr(name.rfind('/') + 1);
+  return state == "v" || state == "max_v" || state == "sum" || state == "square_avg";
+}
+
 std::string formText(StoredForm form) {
   if (form.hasCodes())
     return std::string(traitsOf(form.format).name) +

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace sluice {
 
@@ -33,7 +34,8 @@ struct StoredForm {
   Completion completion = Completion::nothing;
   uint64_t block = 0;      // with scales: elements of a block, in row-major order
   bool isPositive = false; // with scales: no entry below 0
-  /// A parameter in codes of this format (runtime/StoredCodes.h); in files as f32 values.
+  /// A parameter or moment in codes of this format (runtime/StoredCodes.h); in files as
+  /// f32 values.
   StoredFormat format = StoredFormat::fp32;
   bool hasCodes() const { return format != StoredFormat::fp32; }
 
@@ -49,6 +51,9 @@ struct StoredForm {
   }
   friend bool operator==(const StoredForm &, const StoredForm &) = default;
 };
+
+/// Of moments: none is below 0, as passes/MomentForm.cpp has them.
+bool isPositiveMoment(std::string_view name);
 
 /// "f32", "bf16 with a split master", "bf16 with an f32 master", "bf16 without a master",
 /// "int8 in blocks of 256", "fp8 in blocks of 256".

@@ -48,8 +48,8 @@ void Reader::readPrecision(const YAML::Node &node) {
   }
   if (node["optimizer_state"]) {
     read(node, "optimizer_state", precision.optimizerState, "text");
-    oneOf(node["optimizer_state"], precision.optimizerState,
-          {"fp32", "bf16", "int8", "fp8"}, {}, "precision.optimizer_state");
+    checkMoments(node["optimizer_state"], precision.optimizerState,
+                 "precision.optimizer_state");
   }
   if (node["rules"])
     readRules(node["rules"]);

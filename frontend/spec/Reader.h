@@ -112,6 +112,8 @@ private:
   void readStorage(const YAML::Node &node, StorageRule &rule);
   void checkFormat(const YAML::Node &node, const std::string &name,
                    const std::string &key);
+  void checkMoments(const YAML::Node &node, const std::string &name,
+                    const std::string &key);
   void checkKeep(const YAML::Node &node);
   void readPolicy(const YAML::Node &node);
   void readPolicyBudget(const YAML::Node &node);

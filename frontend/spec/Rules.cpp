@@ -39,8 +39,7 @@ void Reader::readRule(const YAML::Node &node) {
   if (node["keep"] && oneOf(node["keep"], keep, {"fp32"}, {}, "precision.rules[].keep"))
     rule.isKept = true;
   if (node["moments"])
-    oneOf(node["moments"], rule.moments, {"fp32", "bf16", "int8", "fp8"}, {},
-          "precision.rules[].moments");
+    checkMoments(node["moments"], rule.moments, "precision.rules[].moments");
   if (node["scaling"] && oneOf(node["scaling"], scaling, {"current", "delayed"}, {},
                                "precision.rules[].scaling"))
     rule.isDelayed = scaling == "delayed";
@@ -106,6 +105,15 @@ void Reader::checkFormat(const YAML::Node &node, const std::string &name,
                     storedFormatNames() +
                     " (fp8 is e4m3) that is not fp32; 'keep: fp32' "
                     "is for those that stay");
+}
+
+/// Moments have two forms of their own beside the stored ones.
+void Reader::checkMoments(const YAML::Node &node, const std::string &name,
+                          const std::string &key) {
+  if (name != "int8" && !storedFormat(name))
+    error(node, "'" + key + "' is '" + name +
+                    "', expected int8, fp8 (e4m3 with its range expanded) or one of " +
+                    storedFormatNames());
 }
 
 /// Rules that keep are exceptions: from mixed precision, other rules or a policy.

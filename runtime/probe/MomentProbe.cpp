@@ -2,6 +2,7 @@
 
 #include "runtime/Schedule.h"
 #include "runtime/StateTransfer.h"
+#include "runtime/StoredCodes.h"
 #include "runtime/probe/Probe.h"
 
 #include <algorithm>
@@ -47,9 +48,14 @@ Status addParameter(const Session &session, const fbs::StateTensor &tensor,
     return status;
   std::vector<float> squares(weights.size());
   auto stored = storedTensor(session, *moment);
-  if (stored.count != squares.size() || !stored.form.converts())
+  if (codedFormat(*moment))
+    squares = decodeState(session, *moment);
+  else if (stored.count == squares.size() && stored.form.converts())
+    readExact(stored, 0, squares);
+  else
+    squares.clear();
+  if (squares.size() != weights.size())
     return Status::refused("the second moment of '" + name + "' is not one per element");
-  readExact(stored, 0, squares);
   ParameterImportance &added =
       importance.parameters.emplace_back(name, shape, blocks, std::move(weights), false);
   std::copy(squares.begin(), squares.end(), added.window().begin());

@@ -112,9 +112,37 @@ class Storage(SluiceTest):
         self.assertEqual(losses, expected)
         self.same(shared, state)
 
+    def test_moments_resume_move_and_are_explained(self):
+        wide, _ = self.plan("wide")
+        expected, _, _ = self.train(wide, "wide", 4)
+        for form in ("fp16", "mxfp8", "nvfp4"):
+            with self.subTest(form):
+                plan, _ = self.plan(form, "", "--set", f"precision.optimizer_state={form}")
+                losses, _, whole = self.train(plan, f"{form}-whole", 4)
+                self.train(plan, f"{form}-parts", 2)
+                for copy in ("wide", "copy"):
+                    shutil.copytree(self.dir / f"{form}-parts", self.dir / f"{form}-{copy}")
+                _, _, parts = self.train(plan, f"{form}-parts", 4, "--resume")
+                self.same(whole, parts)
+                self.assertNotEqual(losses, expected)
+                self.assertLess(abs(losses[-1] - expected[-1]), 0.1)
+                # Another plan computes the same update from the values.
+                _, shown, moved = self.train(wide, f"{form}-wide", 3, "--resume")
+                self.assertIn("moments stored as", shown)
+                _, _, third = self.train(plan, f"{form}-copy", 3, "--resume")
+                self.same({n: a for n, a in third.items() if n.startswith("param/")}, {n: a for n, a in moved.items() if n.startswith("param/")})
+                rows, _ = self.run_sluice("explain", plan, "--precision")
+                self.assertIn("fp16, f32" if form == "fp16" else form, {row["moments"] for row in rows["parameters"]})
+                coded = [k.removeprefix("format/") for k in metadata_of(newest_checkpoint(self.dir / f"{form}-whole")) if k.startswith("format/opt/")]
+                self.assertEqual(bool(coded), form != "fp16")
+                for name in coded:
+                    if name.endswith("/v"):
+                        self.assertGreater(whole[name].min(), 0, name)
+
     def test_what_is_wrong_is_named(self):
         cases = {
             "{match: '*', storage: int3}": "'precision.rules[].storage' is 'int3', expected one of fp32, bf16, fp16, e4m3",
+            "{match: '*', moments: int4}": "'precision.rules[].moments' is 'int4', expected int8, fp8 (e4m3 with its range expanded) or one of fp32",
             "{match: '*', storage: mxfp8_e5m2}": "mxfp8 is e4m3 in both directions",
             "{match: '*', storage: mxfp8, scaling: delayed}": "which is for formats with one scale per tensor, e4m3 and e5m2",
             "{match: '*', storage: mxfp8, keep: fp32}": "has both 'keep' and 'storage'",

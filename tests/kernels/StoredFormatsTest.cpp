@@ -288,4 +288,41 @@ TEST(StoredFormats, NamesAreTheSpecs) {
   EXPECT_NE(storedFormatNames().find("mxfp8, mxfp4, nvfp4"), std::string::npos);
 }
 
+/// Values over 60 binary orders, rounded to nearest and by all kinds of noise.
+TEST(StoredFormats, WhatIsRaisedHasNoCodeOfZero) {
+  const std::vector<int64_t> shape = {128, 256};
+  std::mt19937 random(5);
+  std::vector<float> values(128 * 256);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = std::ldexp(1 + static_cast<float>(random() % 1000) / 1000,
+                           -static_cast<int>(random() % 60));
+  // A block that is small as a whole; its first lies just above a power of two.
+  for (size_t i = 0; i < 128; ++i)
+    values[i] = std::ldexp(1.0f, -40) * (i == 0 ? 7.0000005f : 1.0f);
+  for (StoredFormat format : allFormats()) {
+    if (traitsOf(format).scale == ScaleKind::none)
+      continue;
+    SCOPED_TRACE(traitsOf(format).name);
+    std::vector<float> raised = values, back(values.size());
+    raiseAboveZero(format, shape, raised);
+    EncodedTensor encoded = scalesOf(format, shape, raised);
+    for (float noise : {-1.0f, 0.0f, 0.5f, 1 - 0x1p-24f}) {
+      std::vector<float> all(noise < 0 ? 0 : values.size(), noise);
+      encodeUnder(format, shape, raised, encoded, all);
+      decodeTensor(format, shape, encoded, back);
+      EXPECT_GT(*std::min_element(back.begin(), back.end()), 0) << noise;
+    }
+    // At most two steps, or for nvfp4 the least scale of a block.
+    FloorShares shares = floorShares(format);
+    float most = *std::max_element(values.begin(), values.end());
+    for (size_t i = 0; i < values.size(); ++i)
+      EXPECT_TRUE(raised[i] == values[i] ||
+                  raised[i] <= most * std::max(shares.ofBlock, shares.ofTensor))
+          << i;
+    std::vector<float> zeros(values.size(), 0.0f);
+    raiseAboveZero(format, shape, zeros);
+    EXPECT_EQ(*std::max_element(zeros.begin(), zeros.end()), 0);
+  }
+}
+
 } // namespace

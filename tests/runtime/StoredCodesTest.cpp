@@ -138,6 +138,41 @@ std::string refusal(const TestPlan &p) {
   return plan ? "" : plan.status().message;
 }
 
+/// A second moment of few bits: its checkpoint has values, the same codes come back, and
+/// values of another plan get no code of 0.
+TEST(StoredCodes, MomentsComeBackAndStayAboveZero) {
+  for (StoredFormat format : formats()) {
+    if (traitsOf(format).bits >= 16)
+      continue;
+    SCOPED_TRACE(traitsOf(format).name);
+    TestPlan p = codedPlan(format), wide = codedPlan(StoredFormat::fp32);
+    p.tensor("param/a").name = "opt/a/v";
+    p.tensor("opt/a/v").role = fbs::Role::moment;
+    p.tensor("scale/a/blocks").name = "scale/opt/a/v/blocks";
+    if (traitsOf(format).scale == ScaleKind::twoLevel)
+      p.tensor("scale/a/tensor").name = "scale/opt/a/v/tensor";
+    wide.tensor("param/a").name = "opt/a/v";
+    wide.tensor("opt/a/v").role = fbs::Role::moment;
+    std::vector<float> squares = someValues();
+    for (size_t i = 0; i < squares.size(); ++i) // from 1e-30 on
+      squares[i] = std::ldexp(squares[i] * squares[i], -static_cast<int>(i % 100));
+    auto session = makeSession(wide.read());
+    ASSERT_TRUE(session->writeState("opt/a/v", squares.data(), squares.size() * 4).ok());
+    TemporaryFolder exact, folder;
+    ASSERT_TRUE(saveCheckpoint(*session, exact.path).ok());
+    auto coded = makeSession(p.read()), again = makeSession(p.read());
+    auto loaded = loadCheckpoint(*coded, exact.path);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().message;
+    const fbs::StateTensor *moment = coded->plan().state("opt/a/v");
+    std::vector<float> values = decodeState(*coded, *moment);
+    EXPECT_GT(*std::ranges::min_element(values), 0);
+    ASSERT_TRUE(saveCheckpoint(*coded, folder.path).ok());
+    ASSERT_TRUE(loadCheckpoint(*again, folder.path).ok());
+    EXPECT_EQ(decodeState(*again, *moment), values);
+    EXPECT_TRUE(std::ranges::equal(again->state("opt/a/v"), coded->state("opt/a/v")));
+  }
+}
+
 TEST(StoredCodes, PlansWithOtherBytesAreRefused) {
   auto refused = [](auto change, const std::string &expected) {
     TestPlan p = codedPlan(StoredFormat::nvfp4, true);
@@ -146,8 +181,9 @@ TEST(StoredCodes, PlansWithOtherBytesAreRefused) {
     EXPECT_NE(message.find(expected), std::string::npos) << message;
   };
   std::string codes = "has no codes, scales and master of the format";
-  refused([](TestPlan &p) { p.tensor("param/a").format = "fp3"; },
-          "is in the format 'fp3', expected a parameter in one of fp32, bf16");
+  refused(
+      [](TestPlan &p) { p.tensor("param/a").format = "fp3"; },
+      "is in the format 'fp3', expected a parameter or a moment in one of fp32, bf16");
   refused([](TestPlan &p) { p.tensor("param/a").value_shape = {8, 32}; }, codes);
   refused([](TestPlan &p) { p.tensor("param/a").value_shape = {-8, 64}; },
           "values of a shape that its codes do not fill");
@@ -157,7 +193,7 @@ TEST(StoredCodes, PlansWithOtherBytesAreRefused) {
   refused([](TestPlan &p) { p.tensor("scale/a/tensor").name = "scale/a"; }, codes);
   refused([](TestPlan &p) { p.tensor("param/a").format = "mxfp8"; }, codes);
   refused([](TestPlan &p) { p.tensor("master/a").format = "mxfp8"; },
-          "expected a parameter in one of");
+          "expected a parameter or a moment in one of");
 }
 
 } // namespace

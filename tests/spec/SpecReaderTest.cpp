@@ -347,7 +347,12 @@ TEST_F(SpecReaderTest, PrecisionOfProductsAndState) {
   expectError("precision: {master: split}\n", "has no effect under compute fp32");
   EXPECT_EQ(read("precision: {optimizer_state: fp8}\n").spec->precision.optimizerState,
             "fp8");
-  expectError("precision: {optimizer_state: fp4}\n", "int8");
+  expectError("precision: {optimizer_state: fp4}\n",
+              "'precision.optimizer_state' is 'fp4', expected int8, fp8");
+  EXPECT_EQ(read("precision: {optimizer_state: mxfp8}\n").spec->precision.optimizerState,
+            "mxfp8");
+  expectError("precision: {rules: [{match: x, moments: int4}]}\n",
+              "'precision.rules[].moments' is 'int4', expected int8, fp8");
   expectError("precision: {compute: amp_bf16, rules: [{match: x}]}\n",
               "has none of 'keep', 'storage', 'saved' and 'moments'");
   expectError("precision: {rules: [{match: x, keep: fp32}]}\n", "no effect");

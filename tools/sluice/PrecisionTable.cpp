@@ -33,6 +33,16 @@ std::optional<double> numberBehind(std::string_view text, std::string_view word)
   return std::strtod(std::string(text.substr(at + word.size())).c_str(), nullptr);
 }
 
+/// Moments of one parameter may differ in form: second ones where first ones are fp16.
+void addMoment(const fbs::StateTensor &tensor, std::string &moments) {
+  std::string_view format = viewOf(tensor.format());
+  std::string form = format.empty() ? typeOf(tensor) : std::string(format);
+  if (moments == "-" || moments == form)
+    moments = form;
+  else
+    moments += ", " + form;
+}
+
 void addTensor(const fbs::StateTensor &tensor,
                std::map<std::string, ParameterState> &parameters) {
   std::string_view name = viewOf(tensor.name());
@@ -40,6 +50,9 @@ void addTensor(const fbs::StateTensor &tensor,
   if (slash == std::string_view::npos)
     return;
   std::string_view kind = name.substr(0, slash), rest = name.substr(slash + 1);
+  constexpr std::string_view momentPrefix = "opt/";
+  if (kind == "scale" && rest.starts_with(momentPrefix))
+    rest.remove_prefix(momentPrefix.size());
   auto owner = parameters.find(std::string(rest));
   // Of "master/NAME/low" and "opt/NAME/m/scale" the name is what a parameter has.
   for (size_t end = rest.rfind('/');
@@ -61,7 +74,7 @@ void addTensor(const fbs::StateTensor &tensor,
   else if (isRange)
     parameter.moments = "fp8";
   else if (!isScale && parameter.moments != "fp8")
-    parameter.moments = typeOf(tensor);
+    addMoment(tensor, parameter.moments);
 }
 
 std::map<std::string, ParameterState> parameterStates(const Plan &plan) {

@@ -155,6 +155,53 @@ INSTANTIATE_TEST_SUITE_P(Storage, Formats,
                          testing::Values("fp16", "e4m3", "e4m3_128x128", "nvfp4"),
                          [](const auto &info) { return info.param; });
 
+// --- moments
+
+TrainingSpec specOfMoments(const std::string &format) {
+  TrainingSpec spec = specWith({});
+  spec.precision.optimizerState = format;
+  return spec;
+}
+
+class Moments : public testing::TestWithParam<std::string> {};
+
+/// Whatever is fused and however many threads there are.
+TEST_P(Moments, BitsDependOnNothingButTheGraph) {
+  TrainingSpec spec = specOfMoments(GetParam());
+  State one = trainedWith(spec, 1);
+  ASSERT_FALSE(one.empty());
+  EXPECT_EQ(different(one, trainedWith(spec, 3, false)), std::vector<std::string>());
+}
+
+/// The first update is that of f32 moments, which begin at 0 in both; later ones differ
+/// by what was rounded.
+TEST_P(Moments, TrainLikeTheInterpreter) {
+  expectTrainsLikeInterpreter(blocks, specOfMoments(GetParam()), 2, 3e-2);
+}
+
+TEST_P(Moments, AreStoredInCodesAndScales) {
+  PlanFolder folder;
+  Compiled compiled =
+      compileText(blocks, optionsFor(specOfMoments(GetParam()), folder.file("m.plan")));
+  ASSERT_TRUE(compiled.status.ok()) << compiled.status.message;
+  Running running(folder.file("m.plan"), 2);
+  const Plan &plan = running.session->plan();
+  auto formatOf = [&](const char *name) {
+    const auto *format = plan.state(name)->format();
+    return format ? format->str() : std::string();
+  };
+  EXPECT_EQ(formatOf("opt/fc1.weight/m"), GetParam());
+  // Vectors, embeddings and what is small stay f32; so do squares without a scale.
+  for (const char *name : {"opt/fc1.bias/m", "opt/table/v", "opt/fc2.weight/v"})
+    EXPECT_EQ(formatOf(name), "") << name;
+  EXPECT_EQ(formatOf("opt/fc1.weight/v"), GetParam() == "fp16" ? "" : GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Storage, Moments,
+                         testing::Values("fp16", "e4m3", "e4m3_128x128", "mxfp8",
+                                         "nvfp4"),
+                         [](const auto &info) { return info.param; });
+
 /// Of the model for 512 samples, so that values count for more than updates.
 int64_t stepBytes(const TrainingSpec &spec) {
   std::string model = blocks;
