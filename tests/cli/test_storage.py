@@ -4,7 +4,7 @@ import unittest
 
 import numpy as np
 
-from harness import ROOT, SluiceTest, metadata_of, newest_checkpoint, read_safetensors
+from harness import ROOT, SluiceTest, metadata_of, newest_checkpoint, read_checkpoint, read_safetensors
 
 DECODER = ROOT / "tests" / "models" / "small-decoder.onnx"
 SPEC = """loss: {kind: cross_entropy, logits: logits, labels: labels}
@@ -138,6 +138,16 @@ class Storage(SluiceTest):
                 for name in coded:
                     if name.endswith("/v"):
                         self.assertGreater(whole[name].min(), 0, name)
+
+    def test_ranks_keep_coded_moments_whole(self):
+        form = "precision.optimizer_state=mxfp8"
+        ranks, report = self.plan("ranks", "", "--ranks", 2, "--set", form, "--set", "parallel.zero=1")
+        one, _ = self.plan("one", "", "--set", form, "--set", "accumulate={count: 2, as_ranks: 2}")
+        expected, _, state = self.train(one, "one", 2)
+        losses, _, _ = self.train(ranks, "ranks", 2, "--comm", "local")
+        self.assertEqual(losses, expected)
+        self.same(read_checkpoint(newest_checkpoint(self.dir / "ranks")), state)
+        self.assertIn("the stored format of its moments is that of the whole", str(self.run_sluice("explain", ranks)[0]))
 
     def test_what_is_wrong_is_named(self):
         cases = {
