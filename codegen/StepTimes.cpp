@@ -29,16 +29,14 @@ int64_t runsOf(plan::ProgramOp program, bool hasStep) {
                                  : 0;
 }
 
-/// As the schedule of collectives counts them: what goes one way is half of a sum that
-/// goes there and back.
+/// Of the tensors that all ranks have parts in.
 int64_t bytesOf(plan::CollectiveOp collective) {
   int64_t in = 0, out = 0;
   for (Value value : collective.getIns())
     in += plan::rangeOf(value).size;
   for (Value value : collective.getOuts())
     out += plan::rangeOf(value).size;
-  int64_t bytes = std::max(in, out);
-  return collective.getKind() == "all_reduce" ? bytes : (bytes + 1) / 2;
+  return std::max(in, out);
 }
 
 bool updatesState(plan::LaunchOp launch, SymbolTable &symbols) {
@@ -71,9 +69,9 @@ ProgramTimes timesOf(plan::ProgramOp program, const DeviceRates &rates,
                      SymbolTable &symbols) {
   ProgramTimes times;
   SmallVector<QueuedCollective> collectives = collectivesOf(program);
-  for (const QueuedCollective &collective : collectives)
-    times.timeline.messages.push_back(
-        {bytesOf(collective.op), collective.waitLaunches, CollectiveKind::AllReduce});
+  for (QueuedCollective &collective : collectives)
+    times.timeline.messages.push_back({bytesOf(collective.op), collective.waitLaunches,
+                                       collectiveKindOf(collective.op.getKind())});
   size_t waits = 0;
   for (auto [index, launch] : llvm::enumerate(launchesOf(program))) {
     while (waits < collectives.size() && collectives[waits].doneBy <= int64_t(index))

@@ -5,6 +5,8 @@
 #include "passes/PlanLaunches.h"
 #include "passes/lowering/Lowerings.h"
 
+#include "llvm/ADT/StringSwitch.h"
+
 using namespace mlir;
 
 namespace sluice {
@@ -179,6 +181,13 @@ LinkTopology linksOf(const DeviceRates &rates) {
           int64_t(rates.ranksPerNode),
           {rates.nodeBytesPerSecond, rates.nodeLatencyUs},
           rates.rankRounds};
+}
+
+CollectiveKind collectiveKindOf(StringRef name) {
+  return llvm::StringSwitch<CollectiveKind>(name)
+      .Case("reduce_scatter", CollectiveKind::ReduceScatter)
+      .Case("all_gather", CollectiveKind::AllGather)
+      .Default(CollectiveKind::AllReduce);
 }
 
 void LaunchWork::addStage(const KernelWork &work) {

@@ -16,6 +16,8 @@ DeviceRates deviceRates(mlir::ModuleOp module);
 
 /// Between the ranks of a plan.
 LinkTopology linksOf(const DeviceRates &rates);
+/// Of "all_reduce", "reduce_scatter" or "all_gather".
+CollectiveKind collectiveKindOf(llvm::StringRef name);
 
 /// Adds a stage: `flops` and `bytes` are those of the launch that no other stage has.
 /// Shared with what measures plans, so it takes what the plan file holds.

@@ -15,7 +15,6 @@
 #include "passes/planning/CollectiveSchedule.h"
 
 #include "llvm/ADT/StringMap.h"
-#include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MathExtras.h"
 
@@ -49,13 +48,6 @@ int64_t wholeBytes(plan::LaunchOp launch) {
   return std::max(plan::rangeOf(stage.getIns().front()).size,
                   plan::rangeOf(stage.getOuts().back()).size);
 }
-CollectiveKind costKindOf(plan::LaunchOp launch) {
-  return llvm::StringSwitch<CollectiveKind>(kindOf(launch).getValue())
-      .Case("reduce_scatter", CollectiveKind::ReduceScatter)
-      .Case("all_gather", CollectiveKind::AllGather)
-      .Default(CollectiveKind::AllReduce);
-}
-
 /// Of the module's ranks, on its links.
 std::vector<CollectiveCost> waysOf(ModuleOp module, CollectiveKind kind) {
   int64_t ranks = 1;
@@ -123,8 +115,8 @@ private:
       std::pair<Type, Attribute> kind(elementOf(launch), kindOf(launch));
       auto [known, isNew] = kinds.try_emplace(kind, kinds.size());
       if (isNew)
-        problem.ways.push_back(
-            waysOf(program->getParentOfType<ModuleOp>(), costKindOf(launch)));
+        problem.ways.push_back(waysOf(program->getParentOfType<ModuleOp>(),
+                                      collectiveKindOf(kindOf(launch).getValue())));
       node.kind = known->second;
       byName[nameOf(launch).getValue()] = index;
     }
