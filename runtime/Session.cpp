@@ -2,6 +2,7 @@
 
 #include "runtime/Schedule.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -74,7 +75,7 @@ Status Session::reserve() {
   stepMemory = std::move(*step);
   if (Status status = reserveHost(memory); !status.ok())
     return status;
-  fillStep();
+  fillStep(/*isFresh=*/true);
   return Status::success();
 }
 
@@ -96,9 +97,12 @@ Status Session::reserveHost(const PlanMemory &memory) {
   return Status::success();
 }
 
-void Session::fillStep() {
+/// A fresh reservation holds zeros, which no program has written.
+void Session::fillStep(bool isFresh) {
   if (!options.stepPattern)
     return;
+  stepTouched = isFresh ? 0 : stepBytesTouched();
+  hostStepTouched = isFresh ? 0 : hostStepBytesTouched();
   std::memset(stepMemory.data(), *options.stepPattern, stepBytes());
   if (uint64_t bytes = planPtr->memory(rungIndex).hostStepBytes; bytes > 0)
     std::memset(hostStepMemory.data(), *options.stepPattern, bytes);
@@ -313,12 +317,14 @@ static uint64_t bytesTouched(const uint8_t *data, uint64_t end, uint8_t pattern)
 }
 
 uint64_t Session::stepBytesTouched() const {
-  return bytesTouched(stepMemory.data(), stepBytes(), options.stepPattern.value_or(0));
+  return std::max(stepTouched, bytesTouched(stepMemory.data(), stepBytes(),
+                                            options.stepPattern.value_or(0)));
 }
 
 uint64_t Session::hostStepBytesTouched() const {
-  return bytesTouched(hostStepMemory.data(), planPtr->memory(rungIndex).hostStepBytes,
-                      options.stepPattern.value_or(0));
+  return std::max(hostStepTouched, bytesTouched(hostStepMemory.data(),
+                                                planPtr->memory(rungIndex).hostStepBytes,
+                                                options.stepPattern.value_or(0)));
 }
 
 } // namespace sluice

@@ -180,8 +180,8 @@ public:
   /// Restored from a checkpoint, which has set the saved tensors before.
   void resumeAt(int64_t updates, int64_t samples, uint64_t seed);
 
-  /// Highest byte of the step reservation that differs from the pattern, plus one. Needs
-  /// options.stepPattern.
+  /// Highest byte of the step reservation that a program has changed from the pattern,
+  /// plus one, over all programs since the variant is in use. Needs options.stepPattern.
   uint64_t stepBytesTouched() const;
   /// The same, of the host's step reservation.
   uint64_t hostStepBytesTouched() const;
@@ -252,7 +252,7 @@ private:
     return arenas().of(tensor.space()) + tensor.offset();
   }
   Status reserveHost(const PlanMemory &memory);
-  void fillStep();
+  void fillStep(bool isFresh = false);
   void loadPrograms();
   void findScalars(LoadedProgram &loaded);
   template <class T> T *stateScalar(const std::string &name) {
@@ -315,6 +315,7 @@ private:
   std::unique_ptr<TraceRing> ring;
   std::vector<std::array<LoadedProgram, programKinds>> programs; // by bucket
   uint32_t rungIndex = 0;                                        // of the memory ladder
+  uint64_t stepTouched = 0, hostStepTouched = 0; // by programs before the last one
   Controls controls;
   uint64_t seedValue = 0;
   int64_t updatesDone = 0, samplesDone = 0, pending = 0;

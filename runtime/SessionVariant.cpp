@@ -24,7 +24,7 @@ Status Session::useVariant(uint32_t rung) {
   stepMemory = std::move(*step);
   rungIndex = rung;
   lastProgram = nullptr;
-  fillStep();
+  fillStep(/*isFresh=*/true);
   loadPrograms();
   return Status::success();
 }

@@ -1,5 +1,7 @@
 #include "runtime/Trainer.h"
 
+#include "runtime/comm/Agree.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -58,6 +60,7 @@ public:
 private:
   Status checkOptions() const;
   Status resume();
+  Status agreeOnRun() const;
   bool isTailSkipped() const;
   int64_t updatesPerEpoch() const;
   int64_t target() const;
@@ -233,6 +236,20 @@ Status TrainLoop::runShare(StepResult &result, double &computeUs) {
   Status status = session.flush(result);
   computeUs += static_cast<double>(nowNs() - beginNs) / 1e3;
   return status.ok() ? status : explained(std::move(status), windowFirst, result);
+}
+
+/// Ranks with other data, or another end, would take other samples than their own.
+Status TrainLoop::agreeOnRun() const {
+  Communicator *comm = session.communicator();
+  if (!comm)
+    return Status::success();
+  const int64_t samples = source.size();
+  const int64_t ends[] = {options.steps.value_or(-1), options.epochs.value_or(-1)};
+  Status status =
+      agree(*comm, std::as_bytes(std::span(&samples, 1)), "number of samples");
+  return status.ok()
+             ? agree(*comm, std::as_bytes(std::span(ends)), "number of steps or epochs")
+             : status;
 }
 
 /// One byte from rank 0: it goes on working, or is done and training goes on or ends;
@@ -491,6 +508,8 @@ Status TrainLoop::run() {
     status = options.onStart(session);
   if (status.ok())
     status = session.agreeOnState();
+  if (status.ok())
+    status = agreeOnRun();
   if (status.ok() && leads())
     status = loadBest();
   if (status.ok())

@@ -42,6 +42,9 @@ void Reader::readPolicy(const YAML::Node &node) {
   if (node["budget"])
     readPolicyBudget(node["budget"]);
   read(node, "formats", policy.formats, "a list of formats");
+  if (node["formats"] && policy.formats.empty())
+    error(node["formats"], "'precision.policy.formats' has no format to choose from; "
+                           "name some, or leave it out for all");
   number(node, "speed", policy.speed, 0.01, 1);
 }
 

@@ -70,6 +70,9 @@ class Jobs(BudgetTest):
             self.ended(job)
         self.assertEqual(*[newest_checkpoint(self.dir / name).read_bytes() for name in ("threads", "processes")])
         self.assertFalse((self.dir / "meeting").exists())
+        jobs = [self.start(place, plan, "ends", "--rank", rank, "--steps", 1 + rank) for rank in (0, 1)]
+        for job in jobs:
+            self.assertIn("rank 1 of 2 has another number of steps or epochs than rank 0", self.ended(job, 1))
         for options, message in ((("--comm", place), "needs --rank R"), (("--rank", 1), "--rank is for processes that meet"),
                                  (("--comm", place, "--rank", 2), "rank 2 of 2, expected 0 to"),
                                  (("--comm", "tcp:here", "--rank", 0), "'tcp:here' is no address, expected tcp:HOST:PORT")):

@@ -120,6 +120,14 @@ class Probe(ProbeTest):
         errors = self.probe(plan, "--kind", "moments", data=[], code=1)[1]
         self.assertIn("no update has been done", errors)
 
+    def test_a_plan_with_codes_is_probed_at_their_values(self):
+        plan, _ = self.compile(self.model, LOSS + 'precision: {rules: [{match: "w*", storage: e4m3}]}\n')
+        self.run_sluice("export", plan, "-o", self.dir / "start.safetensors")
+        start = read_safetensors(self.dir / "start.safetensors")
+        self.assertNotEqual(start["w1"].tobytes(), self.values["w1"].tobytes())
+        self.values = {k: start[k] for k in self.values}
+        self.check(self.probe(plan, "--model", self.model)[0])
+
     def test_hutchinson_repeats_and_other_seeds_differ(self):
         options = [*self.spec(), "--kind", "hutchinson", "--draws", 3]
         first, again = (self.probe(self.model, *options)[0] for _ in range(2))
@@ -128,6 +136,8 @@ class Probe(ProbeTest):
         self.assertEqual(means[0], means[1])
         self.assertNotEqual(means[0], means[2])
         self.assertGreater(float(first["eps"]), 0)
+        for eps in ("0", "-1", "nan"):
+            self.assertIn("expected a distance above 0", self.probe(self.model, *options, f"--eps={eps}", code=2)[1])
 
     def test_bad_input_is_named_and_nothing_is_written(self):
         plan, _ = self.compile(self.model, LOSS)
@@ -188,6 +198,10 @@ class Verify(ProbeTest):
         narrow, _ = self.compile(self.model, LOSS + "precision: {compute: amp_bf16}\n", "narrow")
         self.assertIn("hashes differ", self.verify(plan, "--model", other, code=1)[1])
         self.assertIn("expected an f32 plan", self.verify(plan, "--against", narrow, code=1)[1])
+        for setting, words in (("clip: {kind: global_norm, max: 1.0}\n", "another 'clip'"), ("schedule: {kind: linear, total_steps: 9}\n", "another 'schedule'"),
+                               ('precision: {rules: [{match: "*", saved: mxfp4}]}\n', "narrow formats"), ("precision: {optimizer_state: bf16}\n", "narrow formats")):
+            against, _ = self.compile(self.model, LOSS + setting, "against")
+            self.assertIn(words, self.verify(plan, "--against", against, code=1)[1])
         self.assertIn("--model", self.verify(plan, code=2)[1])
         self.assertFalse((self.dir / "model.precision.json").exists())
 

@@ -307,6 +307,7 @@ class Refusals(RanksTest):
         plan, _ = self.compile(CNN, LOSS + ADAM, "one", "--ranks", 2)
         _, errors = self.run_sluice("train", plan, *self.images(), "--steps", 1, "--comm", "nccl", code=2)
         self.assertIn("--comm nccl is not yet supported", errors)
+        self.assertIn("--ranks 0: expected 1 to 4096", self.compile(CNN, LOSS + ADAM, "none", "--ranks", 0, code=2)[1])
 
     def test_bad_data_ends_the_run_and_leaves_the_checkpoint(self):
         random = np.random.default_rng(5)

@@ -115,6 +115,23 @@ TEST(Memory, PatternShowsTheHighestByteTouched) {
   EXPECT_EQ(session->stepBytesTouched(), 64u + 3 * 4);
 }
 
+TEST(Memory, BytesTouchedAreThoseOfAllPrograms) {
+  // A window ends with `update`, which touches nothing of the step reservation.
+  SessionOptions options;
+  options.stepPattern = 0xa5;
+  auto session = makeSession(scalarPlan(3, 2, 0.25, 2).read(), options);
+  StepResult result;
+  std::vector<float> targets = {1, 2, 3};
+  Batch batch = batchOf(targets);
+  ASSERT_TRUE(session->step(batch, result).ok());
+  uint64_t micro = session->stepBytesTouched();
+  EXPECT_GE(micro, 3u * 4);
+  batch.firstSample = session->samples();
+  ASSERT_TRUE(session->step(batch, result).ok());
+  EXPECT_EQ(session->updates(), 1);
+  EXPECT_EQ(session->stepBytesTouched(), micro);
+}
+
 TEST(Memory, ResultsDoNotDependOnWhatTheReservationHeld) {
   float seen[2];
   for (int i = 0; i < 2; ++i) {

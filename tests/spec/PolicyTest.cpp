@@ -65,6 +65,7 @@ TEST(Policy, RefusesWhatItCannotRead) {
   expectError("{from: p, budget: [1]}", "'a list'");
   expectError("{from: p, sped: 1}", "speed");
   expectError("{from: p, speed: 2}", "'speed'");
+  expectError("{from: p, formats: []}", "no format to choose from");
 }
 
 } // namespace

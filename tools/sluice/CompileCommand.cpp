@@ -18,7 +18,8 @@ namespace {
 struct CompileArguments {
   std::string model, spec, memory, out, stopAfter = "code", device = "cpu";
   std::vector<std::string> sets, shapes;
-  int threads = 0, ranks = 0;
+  int threads = 0;
+  std::optional<int> ranks;
   bool noFuse = false;
 };
 
@@ -45,10 +46,10 @@ std::optional<TrainingSpec> specOf(const CompileArguments &arguments, Console &c
   }
   if (arguments.threads > 0)
     spec.threads = arguments.threads;
-  if (arguments.ranks > 0)
-    spec.ranks = arguments.ranks;
-  if (arguments.ranks < 0 || spec.ranks > 4096)
-    problem = "--ranks " + std::to_string(arguments.ranks) + ": expected 1 to 4096";
+  if (arguments.ranks)
+    spec.ranks = *arguments.ranks;
+  if (spec.ranks < 1 || spec.ranks > 4096)
+    problem = "--ranks " + std::to_string(spec.ranks) + ": expected 1 to 4096";
   if (spec.ranks > 1 && spec.asRanks > 1)
     problem = "--ranks " + std::to_string(spec.ranks) +
               ": 'accumulate.as_ranks' is what one rank does in place of many; leave one "

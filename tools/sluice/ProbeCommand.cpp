@@ -6,6 +6,9 @@
 #include "tools/sluice/ProbeReport.h"
 #include "tools/sluice/ProbeSession.h"
 
+#include <cmath>
+#include <optional>
+
 namespace sluice::cli {
 namespace {
 
@@ -13,7 +16,7 @@ struct ProbeArguments {
   ProbeSubject subject;
   std::string kind = "fisher", block = "128x128", labels = "true", out;
   int64_t samples = 256, draws = 32;
-  double eps = 0;
+  std::optional<double> eps;
   uint64_t seed = 0;
 };
 
@@ -46,8 +49,8 @@ private:
                      : arguments.labels == "all"   ? ProbeLabels::all
                                                    : ProbeLabels::given;
     options.draws = arguments.draws;
-    if (arguments.eps > 0)
-      options.eps = arguments.eps;
+    if (arguments.eps)
+      options.eps = *arguments.eps;
     options.seed = arguments.seed;
     return options;
   }
@@ -62,6 +65,9 @@ private:
   }
 
   Result<ProbeResult> estimateOnData() {
+    if (arguments.eps && !(*arguments.eps > 0 && std::isfinite(*arguments.eps)))
+      return Status::usage("--eps " + Json(*arguments.eps).dump() +
+                           ": expected a distance above 0");
     if (arguments.subject.run.data.empty())
       return Status::usage("--data is required for --kind " + arguments.kind);
     auto source =

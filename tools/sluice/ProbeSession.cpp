@@ -3,8 +3,10 @@
 #include "frontend/SpecReader.h"
 #include "runtime/Checkpoint.h"
 #include "runtime/CheckpointShards.h"
+#include "runtime/StoredCodes.h"
 
 #include <cinttypes>
+#include <utility>
 
 namespace sluice::cli {
 namespace {
@@ -35,6 +37,13 @@ std::string checkpointFile(const std::string &folderOrFile) {
   char name[48];
   std::snprintf(name, sizeof name, "/step-%08" PRId64 ".safetensors", steps.front());
   return folderOrFile + name;
+}
+
+bool hasCodes(const Plan &plan) {
+  for (uint32_t i = 0; i < sizeOf(plan.raw().state()); ++i)
+    if (codedFormat(*plan.raw().state()->Get(i)))
+      return true;
+  return false;
 }
 
 } // namespace
@@ -93,7 +102,7 @@ Status ProbeSession::compileBeside() {
                            std::string(viewOf((*made)->raw().model_hash())) + " and " +
                            std::string(viewOf(given->raw().model_hash())));
   // The weights that the plan starts from, where no others are named.
-  if (run.weights.empty() && run.checkpoint.empty())
+  if (run.weights.empty() && run.checkpoint.empty() && !hasCodes(*given))
     run.weights = given->weightsPath();
   return Status::success();
 }
@@ -113,7 +122,8 @@ Status ProbeSession::openState(const Console &console) {
     return created.status();
   opened = std::move(*created);
   if (run.checkpoint.empty())
-    return Status::success();
+    return temporary && given && run.weights.empty() ? copyWeights(console)
+                                                     : Status::success();
   if (temporary)
     return loadTrainedWeights();
   auto loaded = loadCheckpoint(*opened, run.checkpoint);
@@ -122,6 +132,32 @@ Status ProbeSession::openState(const Console &console) {
   for (const std::string &note : loaded->notes)
     console.message("note: " + note);
   return Status::success();
+}
+
+/// The values that the given plan starts from, where its file has codes for them.
+Status ProbeSession::copyWeights(const Console &console) {
+  auto source = openSession(subject.run, console);
+  if (!source)
+    return source.status();
+  const Plan &plan = opened->plan();
+  Status status;
+  for (uint32_t i = 0; status.ok() && i < sizeOf(plan.raw().state()); ++i) {
+    const fbs::StateTensor &tensor = *plan.raw().state()->Get(i);
+    std::string name(viewOf(tensor.name()));
+    const fbs::StateTensor *from = given->state(name);
+    if (!from ||
+        (tensor.role() != fbs::Role::parameter && tensor.role() != fbs::Role::buffer))
+      continue;
+    if (!codedFormat(*from) && from->dtype() == tensor.dtype()) {
+      std::span<const uint8_t> bytes = std::as_const(**source).state(name);
+      status = opened->writeState(name, bytes.data(), bytes.size());
+      continue;
+    }
+    std::vector<float> values(tensor.size() / sizeof(float));
+    if (status = (*source)->readParameter(name, values); status.ok())
+      status = opened->writeParameter(name, values);
+  }
+  return status;
 }
 
 /// A plan made for this has no state but weights.

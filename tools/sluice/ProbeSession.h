@@ -30,6 +30,7 @@ private:
   Status compile(const std::string &model, const TrainingSpec &spec);
   Status openState(const Console &console);
   Status loadTrainedWeights();
+  Status copyWeights(const Console &console);
 
   RunOptions run; // of the plan that is run
   const ProbeSubject &subject;

@@ -7,6 +7,7 @@
 #include "tools/sluice/GuardFile.h"
 #include "tools/sluice/RunOptions.h"
 #include "tools/sluice/TemporaryPlan.h"
+#include "tools/sluice/TrainingDifference.h"
 
 namespace sluice::cli {
 namespace {
@@ -114,6 +115,23 @@ private:
           "'" + name + "' takes batches of " + std::to_string(other.batch()) + " x " +
           std::to_string(other.accumulate()) + ", the plan of " +
           std::to_string(plan->batch()) + " x " + std::to_string(plan->accumulate()));
+    return checkTraining(other, name);
+  }
+
+  /// What is measured is formats: all else is to be the same.
+  Status checkTraining(const Plan &other, const std::string &name) const {
+    if (arguments.against.empty())
+      return Status::success();
+    auto ours = specOfPlan(*plan), theirs = specOfPlan(other);
+    if (!ours || !theirs)
+      return ours ? theirs.status() : ours.status();
+    if (!isSingle(theirs->precision))
+      return Status::refused("the spec of '" + name +
+                             "' has narrow formats ('precision'), expected an f32 plan");
+    if (std::string key = trainingDifference(*ours, *theirs); !key.empty())
+      return Status::refused("'" + name + "' has another '" + key + "' than '" +
+                             arguments.run.plan +
+                             "', expected specs that differ in 'precision' alone");
     return Status::success();
   }
 
