@@ -288,11 +288,16 @@ private:
     OpBuilder builder(returnOf(entry));
     statistics->apply(entry, /*current=*/false, builder);
     GraphBuilder b(entry.getLoc(), builder);
-    for (Gradient &gradient : gradients) {
-      Type element = graph::tensorType(gradient.sum).getElementType();
-      gradient.sum = gradient.shards.isShared()
-                         ? b.splat(gradient.shards.wholeType(element), 0)
-                         : b.splatLike(gradient.sum, 0);
+    for (auto [index, gradient] : llvm::enumerate(gradients)) {
+      // Broadcast where they are sent, each on its own: whole constants would be state,
+      // on every rank, and shared zeros would be overwritten by the first sum.
+      RankedTensorType type = graph::tensorType(gradient.sum);
+      if (gradient.shards.isShared())
+        type = gradient.shards.wholeType(type.getElementType());
+      Value zero = b.splat(RankedTensorType::get({}, type.getElementType()), 0);
+      gradient.sum = b.broadcast(zero, type.getShape());
+      gradient.sum.getDefiningOp()->setAttr("graph.site",
+                                            builder.getI64IntegerAttr(index));
     }
     count = sumAllRanks(gradients, b.splatLike(count, 0), builder);
     setResults(entry, UpdateBuilder(entry, spec, state).build(gradients, count));

@@ -155,12 +155,13 @@ private:
   /// A rank that has nothing to add fills what it sends when the message before is done:
   /// zeros for all gradients would be there at once else.
   void fillInTurn() {
-    for (size_t m = 1; m < problem.given.size(); ++m)
-      for (int32_t node : problem.given[m])
+    llvm::SmallDenseSet<int32_t> seen; // what fills more messages goes with the first
+    for (auto [m, message] : llvm::enumerate(problem.given))
+      for (int32_t node : message)
         for (int32_t before : problem.nodes[node].after)
           if (CollectiveProblem::Node &fill = problem.nodes[before];
               kindOf(launches[node]) == "reduce_scatter" && !fill.isCollective() &&
-              fill.after.empty())
+              fill.after.empty() && seen.insert(before).second && m > 0)
             fill.after.push_back(problem.given[m - 1].front());
   }
 

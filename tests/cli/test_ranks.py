@@ -181,6 +181,11 @@ class Prediction(RanksTest):
         # At 1 MB/s nothing but the link counts: the gradients' bytes, there and back in one round.
         self.assertGreater(times[2], 2 * 69832 / 1e6 * 1e6 * 0.4)
 
+    def test_a_rank_without_samples_needs_no_state_for_its_zeros(self):
+        for zero in (0, 1):
+            _, report = self.compile(CNN, LOSS + ADAM, "zeros", "--ranks", 2, "--set", f"parallel.zero={zero}")
+            self.assertLess(report["state"].get("constant", 0), 2048)
+
 
 class CApi(RanksTest):
     """A service with threads of its own."""
