@@ -111,7 +111,7 @@ bool describeScatterAdd(const int64_t *params, int64_t units, Extents &e) {
     return e.refuse("'accumulate' must be 0 or 1");
   if (!isFormat(p.updatesType))
     return e.refuse("types must be 0 (f32), 1 (bf16) or 2 (f16)");
-  if (product({p.outer, p.inner, 4}) < 0)
+  if (product({p.outer, p.inner, 4}) < 0 || product({p.outer, p.axis, 4}) < 0)
     return e.refuse(kSizeError);
   e.input(product({p.count, p.indexBytes}));
   e.input(product({p.outer, p.count, p.inner, formatBytes(p.updatesType)}));
