@@ -1,6 +1,6 @@
 #pragma once
 // Philox4x32-10 in vector code: 16 uniform numbers at a time, the same as
-// ir/graph/Philox.h.
+// kernels/Philox.h.
 
 #include "codegen/LaneBuilder.h"
 

@@ -1,5 +1,7 @@
 #include "kernels/StoredFormats.h"
 
+#include "kernels/Philox.h"
+
 #include "kernels/Minifloat.h"
 
 #include <algorithm>
@@ -36,22 +38,6 @@ int64_t countOf(std::span<const int64_t> shape) {
   for (int64_t size : shape)
     count *= size;
   return count;
-}
-
-/// Four words of Philox4x32-10 for one counter (ir/graph/Philox.h).
-std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, uint64_t seed) {
-  auto low = static_cast<uint32_t>(seed), high = static_cast<uint32_t>(seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    uint64_t first = uint64_t{0xD2511F53u} * counter[0];
-    uint64_t second = uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {static_cast<uint32_t>(second >> 32) ^ counter[1] ^ low,
-               static_cast<uint32_t>(second),
-               static_cast<uint32_t>(first >> 32) ^ counter[3] ^ high,
-               static_cast<uint32_t>(first)};
-    low += 0x9E3779B9u;
-    high += 0xBB67AE85u;
-  }
-  return counter;
 }
 
 /// 16 bits of a value; stochastic rounding adds noise to the bits that are cut.
@@ -216,7 +202,7 @@ std::vector<float> noiseOf(const StochasticKey &key, int64_t count) {
     if (i % 4 == 0)
       words = philox(
           {static_cast<uint32_t>(i / 4), 0, static_cast<uint32_t>(key.update), key.id},
-          key.seed);
+          philoxKey(key.seed));
     noise[i] = static_cast<float>(words[i % 4] >> 8) * 0x1p-24f;
   }
   return noise;

@@ -98,7 +98,7 @@ private:
   float ratio = 0, kept = 0;
 };
 
-/// Philox4x32-10 (ir/graph/Philox.h) of 16 counters that differ in their first word.
+/// Philox4x32-10 (kernels/Philox.h) of 16 counters that differ in their first word.
 struct Philox16 {
   uint32_t word[4][16];
 

@@ -7,9 +7,6 @@
 
 namespace sluice {
 
-/// Four random words for one counter.
-std::array<uint32_t, 4> probeWords(uint64_t seed, std::array<uint32_t, 4> counter);
-
 /// In [0, 1), with 53 bits.
 double uniformOf(uint64_t seed, uint64_t sample, uint64_t row);
 
