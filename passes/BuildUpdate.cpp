@@ -4,6 +4,7 @@
 
 #include "ir/TrainingSpec.h"
 #include "ir/graph/GraphBuilder.h"
+#include "ir/graph/SavedMark.h"
 #include "passes/DelayedScale.h"
 #include "passes/EntryFunctions.h"
 #include "passes/HyperChanges.h"
@@ -296,7 +297,7 @@ private:
         type = gradient.shards.wholeType(type.getElementType());
       Value zero = b.splat(RankedTensorType::get({}, type.getElementType()), 0);
       gradient.sum = b.broadcast(zero, type.getShape());
-      gradient.sum.getDefiningOp()->setAttr("graph.site",
+      gradient.sum.getDefiningOp()->setAttr(graph::siteAttr,
                                             builder.getI64IntegerAttr(index));
     }
     count = sumAllRanks(gradients, b.splatLike(count, 0), builder);

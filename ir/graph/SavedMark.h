@@ -1,5 +1,5 @@
 #pragma once
-// The mark of values that are stored for later in fewer bits.
+// Marks on operations that no pass may join or fuse across.
 
 #include "llvm/ADT/StringRef.h"
 
@@ -9,5 +9,9 @@ namespace sluice::graph {
 /// and on what they are made of: the two sides are never put into one kernel, which would
 /// read the value itself.
 inline constexpr llvm::StringLiteral savedAttr = "graph.saved";
+
+/// On what is computed again for one reader on purpose: its index, which keeps CSE from
+/// joining it with the others.
+inline constexpr llvm::StringLiteral siteAttr = "graph.site";
 
 } // namespace sluice::graph

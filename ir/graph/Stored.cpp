@@ -311,7 +311,7 @@ SmallVector<Value> DequantizeOp::decompose(OpBuilder &builder) {
   if (traitsOf(format).bits == 16) {
     auto cast = b.create<CastOp>(codes, b.getF32Type());
     if (getSite())
-      cast->setAttr("graph.site", getSiteAttr());
+      cast->setAttr(siteAttr, getSiteAttr());
     return {cast};
   }
   if (traitsOf(format).bits == 4) {
