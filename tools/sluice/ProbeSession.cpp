@@ -18,12 +18,7 @@ TrainingSpec probeSpec(TrainingSpec spec) {
   spec.precision = {};
   spec.lossScale = {};
   spec.clip = {};
-  spec.budgetBytes.reset();
-  spec.recompute = "none";
-  spec.recomputeRegions.clear();
-  spec.ladder.clear();
-  spec.keep.clear();
-  spec.offload = "none";
+  dropMemoryDecisions(spec);
   spec.changes.clear();
   spec.update = {};
   return spec;

@@ -113,6 +113,15 @@ bool isPlanFile(const std::string &path) {
   return file && std::string_view(magic) == planMagic;
 }
 
+void dropMemoryDecisions(TrainingSpec &spec) {
+  spec.budgetBytes.reset();
+  spec.recompute = "none";
+  spec.recomputeRegions.clear();
+  spec.ladder.clear();
+  spec.keep.clear();
+  spec.offload = "none";
+}
+
 Result<TrainingSpec> specOfPlan(const Plan &plan) {
   SpecResult read =
       readSpecText(std::string(viewOf(plan.raw().spec())), "the plan's spec");

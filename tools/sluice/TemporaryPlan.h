@@ -17,6 +17,9 @@ bool isPlanFile(const std::string &path);
 /// `compile` beside the spec is in the plan alone.
 Result<TrainingSpec> specOfPlan(const Plan &plan);
 
+/// Without what decides about memory alone: no number changes.
+void dropMemoryDecisions(TrainingSpec &spec);
+
 class TemporaryPlan {
 public:
   /// In all shapes of the spec. `samples`: of a batch, where the model leaves that open;

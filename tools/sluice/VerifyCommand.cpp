@@ -24,12 +24,7 @@ TrainingSpec singleSpec(TrainingSpec spec) {
   spec.entries = {"step"};
   spec.precision = {};
   spec.lossScale = {};
-  spec.budgetBytes.reset();
-  spec.recompute = "none";
-  spec.recomputeRegions.clear();
-  spec.ladder.clear();
-  spec.keep.clear();
-  spec.offload = "none";
+  dropMemoryDecisions(spec);
   return spec;
 }
 
