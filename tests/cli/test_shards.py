@@ -50,6 +50,8 @@ class Shards(BudgetTest):
 
     def test_one_rank_has_no_parts(self):
         alone, _ = self.compile(CNN, SPEC, "alone")
+        _, errors = self.run_sluice("train", alone, *self.images(), "--epochs", 1, "--checkpoint-shards", code=2)
+        self.assertIn("--checkpoint-shards needs --checkpoint DIR", errors)
         _, errors = self.run_sluice("train", alone, *self.images(), "--epochs", 1, "--checkpoint", self.dir / "run", "--checkpoint-shards", code=2)
         self.assertIn("parts of them need several ranks", errors)
 

@@ -51,6 +51,19 @@ TEST(Catalog, SaysWhyALaunchIsRefused) {
   EXPECT_EQ(why, "no builtin kernel is called 'nothing'");
 }
 
+/// No elements, but rows beyond what can be counted: what overflows there is seen by the
+/// sanitizers.
+TEST(Catalog, RowsOfAnEmptyScatterAreBounded) {
+  ScatterAddParams p{};
+  p.outer = 3, p.inner = 0, p.axis = int64_t{1} << 62, p.unitCols = p.unitRows = 1;
+  auto params = packParams(p);
+  std::string why;
+  int64_t sizes[3] = {};
+  EXPECT_FALSE(validBuiltinLaunch("scatter_add_f32", params.data(), params.size(), sizes,
+                                  3, 1, why));
+  EXPECT_NE(why.find("scatter_add"), std::string::npos) << why;
+}
+
 /// The first plans state no formats: their operands are f32.
 TEST(Catalog, AddedParametersMayBeMissing) {
   GemmParams p;

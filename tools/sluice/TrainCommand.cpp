@@ -60,6 +60,8 @@ Status checkArguments(const TrainArguments &arguments) {
                                  "tcp:HOST:PORT or file:PATH");
   if (arguments.resume && arguments.run.checkpoint.empty())
     return Status::usage("--resume needs --checkpoint DIR");
+  if (arguments.checkpointShards && arguments.run.checkpoint.empty())
+    return Status::usage("--checkpoint-shards needs --checkpoint DIR");
   if (arguments.evalData.empty()) {
     const std::pair<const char *, bool> needing[] = {
         {"--eval-every", arguments.evalEvery > 0},
