@@ -36,8 +36,10 @@ constexpr int64_t kKeys = 64;    ///< rows of a block of keys
 /// query of a block sees is left out; where the first 32 queries of a block see fewer
 /// keys of another than the rest, each half has its own. With 16-bit operands what is
 /// multiplied by v is rounded to their type; with bf16 denormals count as zeros, operands
-/// and results alike, as in products of bf16 (GemmParams.h). Units: blocks of queries,
-/// heads, batch (the slowest).
+/// and results alike, as in products of bf16 (GemmParams.h). Level `amx` multiplies bf16
+/// of depths from 32 on in the order of its products instead: scores start as 0, out as
+/// out * e^(m - m'), and every 32 steps (filled up with zeros) add to them. Units: blocks
+/// of queries, heads, batch (the slowest).
 struct AttentionParams {
   int64_t batch = 1, heads = 1, kvHeads = 1, queries = 0, keys = 0;
   int64_t depth = 1, valueDepth = 1;
@@ -60,7 +62,8 @@ struct AttentionParams {
 /// (chains of fma from 0) are added in this order, dk and dv over the group's query heads
 /// too, one head after the other. Halves of blocks, scaled scores (and sums of dk) and
 /// denormals as above. With 16-bit operands ds and p * drop are rounded to their type
-/// before they are multiplied. Units: key heads, batch (the slower).
+/// before they are multiplied. Level `amx` as above; products start from the sums that
+/// they are added to. Units: key heads, batch (the slower).
 struct AttentionGradParams {
   AttentionParams of;
   int64_t doBatch = 0, doHead = 0, doRow = 0;
@@ -69,6 +72,11 @@ struct AttentionGradParams {
   int64_t dvBatch = 0, dvHead = 0, dvRow = 0;
   int64_t doType = 0, gradType = 0; ///< of dout; of dq, dk and dv
 };
+
+/// Level `amx` multiplies blocks on tiles, whose steps take 32 elements.
+inline bool attentionFillsTiles(const AttentionParams &p) {
+  return p.type == format::kBf16 && p.depth >= 32 && p.valueDepth >= 32;
+}
 
 inline int64_t attentionBlocks(int64_t rows) {
   return (rows + attention::kQueries - 1) / attention::kQueries;

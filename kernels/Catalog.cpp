@@ -24,8 +24,6 @@ struct Entry {
 
 #define SLUICE_PAIRED(function)                                                          \
   {v3::function, v4::function, dots::function, amx::function}
-// Processors with AMX have the dot products too.
-#define SLUICE_DOTS(function) {v3::function, v4::function, dots::function, dots::function}
 #define SLUICE_LEVELS(function) {v3::function, v4::function, v4::function, v4::function}
 #define SLUICE_ALL(function) {v3::function, v3::function, v3::function, v3::function}
 
@@ -35,19 +33,19 @@ constexpr Entry kEntries[] = {
      extent::describeArgReduce},
     {"arg_reduce_i64", SLUICE_ALL(argReduceI64), paramCount<ArgReduceParams>,
      extent::describeArgReduceI64},
-    {"attention_f32", SLUICE_DOTS(attentionForward), paramCount<AttentionParams>,
+    {"attention_f32", SLUICE_PAIRED(attentionForward), paramCount<AttentionParams>,
      extent::describeAttention},
-    {"attention_grad_f32", SLUICE_DOTS(attentionGrad), paramCount<AttentionGradParams>,
+    {"attention_grad_f32", SLUICE_PAIRED(attentionGrad), paramCount<AttentionGradParams>,
      extent::describeAttentionGrad},
     {"avg_pool_f32", SLUICE_ALL(avgPool), paramCount<PoolParams>, extent::describeAvgPool,
      3},
     {"avg_pool_grad_f32", SLUICE_ALL(avgPoolGrad), paramCount<PoolParams>,
      extent::describeAvgPoolGrad, 3},
-    {"conv_forward_f32", SLUICE_DOTS(convForward), paramCount<ConvParams>,
+    {"conv_forward_f32", SLUICE_PAIRED(convForward), paramCount<ConvParams>,
      extent::describeConvForward},
-    {"conv_input_grad_f32", SLUICE_DOTS(convInputGrad), paramCount<ConvParams>,
+    {"conv_input_grad_f32", SLUICE_PAIRED(convInputGrad), paramCount<ConvParams>,
      extent::describeConvInputGrad},
-    {"conv_weight_grad_f32", SLUICE_DOTS(convWeightGrad),
+    {"conv_weight_grad_f32", SLUICE_PAIRED(convWeightGrad),
      paramCount<ConvWeightGradParams>, extent::describeConvWeightGrad, 3},
     {"copy_strided", SLUICE_ALL(copyStrided), paramCount<CopyParams>,
      extent::describeCopy},

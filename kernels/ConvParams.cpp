@@ -92,6 +92,13 @@ ConvParams planConv(ConvParams p, bool inputGrad) {
   return p;
 }
 
+/// Of weights for k steps: panels of 12 rows, or tiles of 16 rows and 32 steps of bf16.
+double packedFloats(const ConvParams &p, int64_t rows, double k) {
+  double panels = double(roundUp(rows, gemm::kTileRows)) * k;
+  double tiles = double(roundUp(rows, 16)) * std::ceil(k / 32) * 32 / 2;
+  return usesPairs(p.sourceType, p.wType) ? std::max(panels, tiles) : panels;
+}
+
 } // namespace
 
 ConvRoom convRoom(const ConvParams &p, bool inputGrad) {
@@ -99,7 +106,6 @@ ConvRoom convRoom(const ConvParams &p, bool inputGrad) {
   constexpr double kPlanes = 24 << 10, kFewPlanes = 8 << 10;
   Extent e = extentOf(p.g, inputGrad);
   int64_t rows = std::min({p.unitChannels, e.channels, gemm::kBlockRows});
-  int64_t padded = roundUp(rows, gemm::kTileRows);
   double images = double(std::min(convUnitImages(p), std::max<int64_t>(p.g.n, 1)));
   double columns = images * volumeOf(e.grid);
   double most = std::max(
@@ -107,8 +113,9 @@ ConvRoom convRoom(const ConvParams &p, bool inputGrad) {
   ConvRoom room;
   room.sums = rows * gemm::kTileCols *
               int64_t(std::min(most, std::ceil(columns / gemm::kTileCols)));
-  double k = double(e.summed) * e.mostTaps, whole = double(padded) * k;
-  double block = whole <= kWeights ? whole : double(padded) * std::min(k, 256.0);
+  double k = double(e.summed) * e.mostTaps;
+  bool isWhole = double(roundUp(rows, gemm::kTileRows)) * k <= kWeights;
+  double block = packedFloats(p, rows, isWhole ? k : std::min(k, 256.0));
   room.weights = roundUp(int64_t(block), 16); // what follows stays aligned
   room.panel = (gemm::kBlockK + 1) * gemm::kTileCols;
   double touched = std::min(double(e.summed), gemm::kBlockK / e.fewestTaps + 2);

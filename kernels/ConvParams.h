@@ -24,9 +24,9 @@ struct ConvGeometry {
 /// result (a divisor of them), the faster index, of `unitImages` images (0: one), whose
 /// columns share tiles. May be chained when a unit is one image or has all channels.
 ///
-/// Bits as gemm_f32 with k = (channel, kernel position), denormals as there. The input
-/// gradient takes the kernel positions that reach the element only; both leave out
-/// positions at the ends of an axis of the kernel that are outside x for every y.
+/// Bits as gemm_f32 with k = (channel, kernel position), denormals and `amx` as there.
+/// The input gradient takes the kernel positions that reach the element only; both leave
+/// out positions at the ends of an axis of the kernel that are outside x for every y.
 struct ConvParams {
   ConvGeometry g;
   int64_t unitChannels = 0;
@@ -47,7 +47,9 @@ ConvRoom convRoom(const ConvParams &p, bool inputGrad);
 /// sums images [s * sliceImages, ...) in order. Units: slices * groups * ceil(m / groups
 /// / unitRows) * ceil(cols / unitCols). With one slice `partial` is dw of f32.
 /// With `tiles` (one slice, one group) it lies unit by unit, [unit][unitRows][unitCols],
-/// and may be chained; what would lie outside dw is not written.
+/// and may be chained; what would lie outside dw is not written. Bits as gemm_f32 with k
+/// = (image, output) of a slice, denormals as there, and `amx` where a worker has room
+/// for images with pads (convWeightGradImageFloats).
 struct ConvWeightGradParams {
   ConvGeometry g;
   int64_t sliceImages = 0, slices = 0;

@@ -20,10 +20,13 @@ double sumBlocks(int64_t depth) {
   return double(std::max<int64_t>(1, ceilDiv(depth, gemm::kBlockK)));
 }
 
+/// What multiplications are of: f32 unless both operands are of the same 16 bits.
+int64_t multiplied(int64_t a, int64_t b) { return a == b ? a : format::kF32; }
+
 KernelWork splitKWork(const GemmSplitKParams &p) {
   GemmParams whole;
   whole.m = p.m, whole.n = p.n, whole.k = p.k;
-  whole.aType = p.aType;
+  whole.aType = p.aType, whole.bType = p.bType;
   whole.unitRows = p.unitRows, whole.unitCols = p.unitCols;
   return gemmWork(whole, /*packed=*/false, /*chunk=*/1);
 }
@@ -42,7 +45,7 @@ KernelWork gatherWork(const GatherParams &p) {
 KernelWork gemmWork(const GemmParams &p, bool packed, int64_t chunk) {
   KernelWork work;
   work.kind = WorkKind::Product;
-  work.operandType = p.aType;
+  work.operandType = multiplied(p.aType, p.bType);
   int64_t batches = p.batch0 * p.batch1;
   int64_t unitRows =
       std::min(std::max<int64_t>(p.unitRows, 1), std::max<int64_t>(p.m, 1));
@@ -105,7 +108,7 @@ KernelWork convWork(const ConvParams &p, bool inputGrad) {
   const ConvGeometry &g = p.g;
   KernelWork work;
   work.kind = WorkKind::Conv;
-  work.operandType = p.sourceType;
+  work.operandType = multiplied(p.sourceType, p.wType);
   int64_t channels = (inputGrad ? g.c : g.m) / g.groups;
   int64_t summed = (inputGrad ? g.m : g.c) / g.groups;
   int64_t pixels = volume(inputGrad ? g.in : g.out);
@@ -136,7 +139,7 @@ KernelWork convWeightGradWork(const ConvWeightGradParams &p) {
   const ConvGeometry &g = p.g;
   KernelWork work;
   work.kind = WorkKind::ConvWeightGrad;
-  work.operandType = p.xType;
+  work.operandType = multiplied(p.xType, p.dyType);
   int64_t rows = g.m / g.groups, cols = g.c / g.groups * volume(g.kernel);
   int64_t depth = g.n * volume(g.out);
   int64_t colBlocks = p.unitCols > 0 ? ceilDiv(cols, p.unitCols) : 1;

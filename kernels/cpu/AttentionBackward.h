@@ -96,15 +96,17 @@ private:
 
   void queryBlock(BlockPlace at, int64_t kvHead) {
     packQueries(at);
-    std::memset(s.dq, 0, at.queries * s.cols * sizeof(float));
+    std::memset(s.dq, 0, p.depth * kQueries * sizeof(float));
     int64_t end = visibleKeys(p, at.query + at.queries - 1);
     for (at.key = 0; at.key < end; at.key += kKeys) {
       at.keys = least(kKeys, p.keys - at.key);
       pair(at, kvHead);
     }
-    scaleFloats(s.dq, at.queries * s.cols, floatOf(p.scaleBits));
+    scaleFloats(s.dq, p.depth * kQueries, floatOf(p.scaleBits));
+    float *rows = s.q; // neither queries nor keys are needed any more
+    unpackColumns(s.dq, at.queries, p.depth, rows, p.depth);
     for (int64_t i = 0; i < at.queries; ++i)
-      storeFloats(s.dq + i * s.cols,
+      storeFloats(rows + i * p.depth,
                   dq.at(at.b * g.dqBatch + at.h * g.dqHead + (at.query + i) * g.dqRow),
                   p.depth);
   }
@@ -138,18 +140,18 @@ private:
   /// One chain over the values' depth.
   Vec sumOfProducts(const float *x, const float *y) const {
     Vec sum = zero();
-    int64_t whole = Form::whole(p.valueDepth);
-    for (int64_t d = 0; d < whole; ++d, x += kQueries, y += kQueries)
+    for (int64_t n = Form::whole(p.valueDepth); n > 0; --n, x += kQueries, y += kQueries)
       sum = Form::fused(load(x), load(y), sum);
-    return whole < Form::steps(p.valueDepth) ? Form::last(load(x), load(y), sum) : sum;
+    bool isLast = Form::kPaired && p.valueDepth % 2;
+    return isLast ? Form::last(load(x), load(y), sum) : sum;
   }
 
   void pair(const BlockPlace &at, int64_t kvHead) {
     Operand keys = k.at(at.b * p.kBatch + kvHead * p.kHead + at.key * p.kRow);
-    Form::packColumns(keys, p.kRow, at.keys, p.depth, s.k);
-    Form::packWholeRows(keys, p.kRow, at.keys, p.depth, s.cols, s.kRows);
-    Form::packColumns(v.at(at.b * p.vBatch + kvHead * p.vHead + at.key * p.vRow), p.vRow,
-                      at.keys, p.valueDepth, s.v);
+    Form::packKeys(keys, p.kRow, at.keys, p.depth, s.k);
+    Form::packValues(keys, p.kRow, at.keys, p.depth, s.cols, s.kRows);
+    Form::packKeys(v.at(at.b * p.vBatch + kvHead * p.vHead + at.key * p.vRow), p.vRow,
+                   at.keys, p.valueDepth, s.v);
     effects.enter(at);
     for (const BlockPart &part : BlockParts(p, at))
       if (part.keys > 0)
@@ -160,20 +162,25 @@ private:
   /// Of a part's scores, and what they give to its queries.
   void gradientsOfScores(const BlockPlace &at, const BlockPart &part) {
     float *scores = s.p + part.lane, *ds = s.ds + part.lane;
-    multiply<Form, 1, Store::Set>({part.keys, part.lanes, p.depth, s.k, kKeys,
-                                   s.q + part.lane, kQueries, scores, kQueries});
-    multiply<Form, 1, Store::Set>({part.keys, part.lanes, p.valueDepth, s.v, kKeys,
-                                   s.dOut + part.lane, kQueries, ds, kQueries});
+    form.template multiply<1, Store::Set>({part.keys, part.lanes, p.depth, s.k,
+                                           Form::stepOfKeys(p.depth), s.q + part.lane,
+                                           kQueries, scores, kQueries});
+    form.template multiply<1, Store::Set>({part.keys, part.lanes, p.valueDepth, s.v,
+                                           Form::stepOfKeys(p.valueDepth),
+                                           s.dOut + part.lane, kQueries, ds, kQueries});
     Vec scale = splat(floatOf(p.scaleBits));
     for (int64_t lane = 0; lane < part.lanes; lane += kLanes)
       gradientLanes<Form>(effects, s, scale, part.keys, part.lane + lane);
-    multiply<Form, 1, Store::Add>({least(part.lanes, at.queries - part.lane), s.cols,
-                                   part.keys, ds, kQueries, s.kRows, s.cols,
-                                   s.dq + part.lane * s.cols, s.cols});
+    Form::endKeys(ds, part.lanes, part.keys);
+    form.template multiply<1, Store::Add>({p.depth, part.lanes, part.keys, s.kRows,
+                                           Form::stepOfValues(s.cols, at.keys), ds,
+                                           kQueries, s.dq + part.lane, kQueries});
   }
 
   /// What keys get: from all queries, or from those of the last part that see them.
   void sumOverQueries(const BlockPlace &at) {
+    Form::endQueries(s.p, Form::kRowOfP, at.keys, at.queries);
+    Form::endQueries(s.dsRows, Form::kRowOfDs, at.keys, at.queries);
     int64_t from = 0;
     for (const BlockPart &part : BlockParts(p, at)) {
       int64_t keys = part.keys - from, queries = at.queries - part.lane;
@@ -181,12 +188,12 @@ private:
       const float *probabilities = s.p + from * Form::kRowOfP + first;
       const float *ds = s.dsRows + from * Form::kRowOfDs + first;
       int64_t row = at.key + from;
-      multiply<Form, Form::kRowOfP, Store::Add>(
+      form.template multiply<Form::kRowOfP, Store::Add>(
           {keys, s.valueCols, queries, probabilities, 0, s.dOutRows + first * s.valueCols,
            s.valueCols, s.dv + row * s.valueCols, s.valueCols});
-      multiply<Form, Form::kRowOfDs, Store::Add>({keys, s.cols, queries, ds, 0,
-                                                  s.qRows + first * s.cols, s.cols,
-                                                  s.dk + row * s.cols, s.cols});
+      form.template multiply<Form::kRowOfDs, Store::Add>(
+          {keys, s.cols, queries, ds, 0, s.qRows + first * s.cols, s.cols,
+           s.dk + row * s.cols, s.cols});
       from = part.keys;
     }
   }
@@ -198,6 +205,7 @@ private:
   Result dq, dk, dv;
   BackwardScratch<Form> s;
   BlockEffects effects;
+  Form form;
 };
 
 } // namespace sluice::SLUICE_LEVEL

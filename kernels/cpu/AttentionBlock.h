@@ -30,42 +30,26 @@ template <typename Form, int RowOfA, Store How, int Vectors> struct BlockTile {
   static void run(int64_t depth, const float *a, int64_t aStep, const float *b,
                   int64_t bRow, float *c, int64_t cRow, const float *factor) {
     constexpr bool kOfRows = RowOfA != 1;
-    Vec acc[Rows][Vectors];
-#pragma GCC unroll 16
-    for (int i = 0; i < Rows; ++i)
-      for (Vec &sum : acc[i])
-        sum = zero();
+    RegisterSums<Rows, Vectors> sums;
+    auto row = [&a](int i)
+                   __attribute__((always_inline)) { return splat(a[i * RowOfA]); };
     for (int64_t n = Form::whole(depth); n > 0; --n, a += kOfRows ? 1 : aStep, b += bRow)
-      step<Rows>(a, b, acc, [](Vec x, Vec y, Vec sum) { return Form::fused(x, y, sum); });
+      sums.step(b, row, [](Vec x, Vec y, Vec sum) __attribute__((always_inline)) {
+        return Form::fused(x, y, sum);
+      });
     if (Form::whole(depth) < Form::steps(depth))
-      step<Rows>(a, b, acc, [](Vec x, Vec y, Vec sum) { return Form::last(x, y, sum); });
-#pragma GCC unroll 16
-    for (int i = 0; i < Rows; ++i, c += cRow)
-#pragma GCC unroll 2
-      for (int v = 0; v < Vectors; ++v) {
-        float *to = c + v * kLanes;
-        Vec sum = acc[i][v];
-        if constexpr (How == Store::Add)
-          sum = add(load(to), sum);
-        if constexpr (How == Store::Scale)
-          sum = fma(load(to), load(factor + v * kLanes), sum);
-        store(to, sum);
-      }
-  }
-  template <int Rows, typename Fused>
-  SLUICE_INLINE void step(const float *a, const float *b, Vec (&acc)[Rows][Vectors],
-                          Fused fused) {
-    Vec row[Vectors];
-#pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v)
-      row[v] = load(b + v * kLanes);
-#pragma GCC unroll 16
-    for (int i = 0; i < Rows; ++i) {
-      Vec x = splat(a[i * RowOfA]);
-#pragma GCC unroll 2
-      for (int v = 0; v < Vectors; ++v)
-        acc[i][v] = fused(x, row[v], acc[i][v]);
-    }
+      sums.step(b, row, [](Vec x, Vec y, Vec sum) __attribute__((always_inline)) {
+        return Form::last(x, y, sum);
+      });
+    sums.finish(c, cRow,
+                [&](const float *to, int v, Vec sum) __attribute__((always_inline)) {
+                  if constexpr (How == Store::Add)
+                    return add(load(to), sum);
+                  else if constexpr (How == Store::Scale)
+                    return fma(load(to), load(factor + v * kLanes), sum);
+                  else
+                    return sum;
+                });
   }
   using Tile = void (*)(int64_t, const float *, int64_t, const float *, int64_t, float *,
                         int64_t, const float *);
@@ -74,7 +58,7 @@ template <typename Form, int RowOfA, Store How, int Vectors> struct BlockTile {
 
 /// Rows are dealt to tiles evenly: a last tile of few rows would wait for its sums.
 template <typename Form, int RowOfA, Store How>
-static void multiply(const BlockProduct &p) {
+static void multiplyOnRegisters(const BlockProduct &p) {
   using Wide = BlockTile<Form, RowOfA, How, 2>;
   using Last = BlockTile<Form, RowOfA, How, 1>; // where a vector is left
   int64_t tiles = ceilDiv(p.rows, kRegisterRows);
@@ -127,9 +111,32 @@ SLUICE_INLINE void scaleFloats(float *x, int64_t count, float by) {
     x[i] *= by;
 }
 
+/// Products on registers, of blocks whose left operand holds its rows side by side.
+template <typename Form> struct OnRegisters {
+  static constexpr int64_t stepOfKeys(int64_t) { return kKeys; }
+  static constexpr int64_t stepOfValues(int64_t cols, int64_t) { return cols; }
+
+  static void packKeys(Operand from, int64_t row, int64_t rows, int64_t depth,
+                       float *to) {
+    Form::packColumns(from, row, rows, depth, to);
+  }
+  static void packValues(Operand from, int64_t row, int64_t rows, int64_t depth,
+                         int64_t cols, float *to) {
+    Form::packWholeRows(from, row, rows, depth, cols, to);
+  }
+  /// Products take exactly as many keys and queries as there are.
+  static void endKeys(float *, int64_t, int64_t) {}
+  static void endQueries(float *, int64_t, int64_t, int64_t) {}
+
+  template <int RowOfA, Store How> static void multiply(const BlockProduct &p) {
+    multiplyOnRegisters<Form, RowOfA, How>(p);
+  }
+};
+
 /// Blocks of floats, whatever is stored. Products of bf16 are those of AttentionPairs.h:
 /// scores are scaled, not queries, whose values would be no bf16 any more.
-template <typename S> struct Singles {
+template <typename S> struct Singles : OnRegisters<Singles<S>> {
+  static constexpr bool kPaired = false;
   static constexpr bool kScalesQueries = S::kFormat != format::kBf16;
   /// Words between keys where sums over queries read probabilities and their gradients.
   static constexpr int kRowOfP = kQueries, kRowOfDs = kQueries;

@@ -105,29 +105,32 @@ private:
 
   void block(const BlockPlace &at) {
     int64_t head = at.h / (p.heads / p.kvHeads);
-    Form::packColumns(k.at(at.b * p.kBatch + head * p.kHead + at.key * p.kRow), p.kRow,
-                      at.keys, p.depth, s.k);
-    Form::packWholeRows(v.at(at.b * p.vBatch + head * p.vHead + at.key * p.vRow), p.vRow,
-                        at.keys, p.valueDepth, p.valueDepth, s.v);
+    Form::packKeys(k.at(at.b * p.kBatch + head * p.kHead + at.key * p.kRow), p.kRow,
+                   at.keys, p.depth, s.k);
+    Form::packValues(v.at(at.b * p.vBatch + head * p.vHead + at.key * p.vRow), p.vRow,
+                     at.keys, p.valueDepth, p.valueDepth, s.v);
     effects.enter(at);
     for (const BlockPart &part : BlockParts(p, at))
       if (part.keys > 0)
-        partOfBlock(part);
+        partOfBlock(at, part);
   }
 
-  void partOfBlock(const BlockPart &part) {
+  void partOfBlock(const BlockPlace &at, const BlockPart &part) {
     float *scores = s.scores + part.lane;
-    multiply<Form, 1, Store::Set>({part.keys, part.lanes, p.depth, s.k, kKeys,
-                                   s.q + part.lane, kQueries, scores, kQueries});
+    form.template multiply<1, Store::Set>({part.keys, part.lanes, p.depth, s.k,
+                                           Form::stepOfKeys(p.depth), s.q + part.lane,
+                                           kQueries, scores, kQueries});
     Vec scale = splat(floatOf(p.scaleBits));
     int64_t lane = part.lane, end = lane + part.lanes;
     for (; lane + 2 * kLanes <= end; lane += 2 * kLanes)
       softmaxLanes<Form, 2>(effects, s, scale, part.keys, lane);
     for (; lane < end; lane += kLanes)
       softmaxLanes<Form, 1>(effects, s, scale, part.keys, lane);
-    multiply<Form, 1, Store::Scale>({p.valueDepth, part.lanes, part.keys, s.v,
-                                     p.valueDepth, scores, kQueries, s.out + part.lane,
-                                     kQueries, s.factor + part.lane});
+    Form::endKeys(scores, part.lanes, part.keys);
+    form.template multiply<1, Store::Scale>({p.valueDepth, part.lanes, part.keys, s.v,
+                                             Form::stepOfValues(p.valueDepth, at.keys),
+                                             scores, kQueries, s.out + part.lane,
+                                             kQueries, s.factor + part.lane});
   }
 
   void finish(const BlockPlace &at, int64_t cols) {
@@ -154,6 +157,7 @@ private:
   float *stats;
   ForwardScratch<Form> s;
   BlockEffects effects;
+  Form form;
 };
 
 } // namespace sluice::SLUICE_LEVEL

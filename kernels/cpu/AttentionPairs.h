@@ -7,7 +7,8 @@
 
 namespace sluice::SLUICE_LEVEL {
 
-struct Pairs {
+struct Pairs : OnRegisters<Pairs> {
+  static constexpr bool kPaired = true;
   static constexpr bool kScalesQueries = false;
   static constexpr int kRowOfP = kQueries, kRowOfDs = kQueries / 2;
 

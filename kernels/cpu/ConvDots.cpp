@@ -24,7 +24,7 @@ SLUICE_INLINE void interleaveVector(const uint16_t *earlier, const uint16_t *lat
   _mm512_storeu_si512(to, words);
 }
 
-struct PairedTaps {
+struct PairedTaps : OnRegisterTiles<PairedTaps> {
   using Element = uint16_t;
   static constexpr const RegisterTile *kTiles = kDotTiles;
   static int64_t steps(int64_t k) { return pairsOf(k); }

@@ -6,10 +6,35 @@
 
 namespace sluice::SLUICE_LEVEL {
 
+/// Rows of packed weights times a panel: 32 columns of sums, some of which may be idle.
+struct PanelProduct {
+  int64_t rows, k;
+  const float *weights, *panel;
+  float *sums;
+  int64_t row;
+  bool accumulate;
+};
+
+/// Products on register tiles, of panels of 12 rows of weights; rows of a panel as `Form`
+/// holds k.
+template <typename Form> struct OnRegisterTiles {
+  static int64_t weightFloats(int64_t rows, int64_t k) {
+    return ceilDiv(rows, kTileRows) * kTileRows * k;
+  }
+  static void endPanel(int64_t, float *) {}
+  static void multiply(const PanelProduct &p) {
+    for (int64_t i = 0; i < p.rows; i += kTileRows)
+      fullTile(least(kTileRows, p.rows - i), p.k, p.weights + i * Form::steps(p.k),
+               p.panel, kTileCols, p.sums + i * p.row, p.row, p.accumulate, Form::kTiles);
+  }
+  static void finish() {}
+};
+
 /// How operands hold k: each step by itself, as f32.
-struct SingleTaps {
+struct SingleTaps : OnRegisterTiles<SingleTaps> {
   using Element = float; ///< of planes
   static constexpr const RegisterTile *kTiles = kRegisterTiles;
+  /// Rows of a panel.
   static int64_t steps(int64_t k) { return k; }
 
   static void packA(const WeightRows &w, int64_t first, const int64_t *at, int64_t rows,
@@ -37,7 +62,7 @@ struct SingleTaps {
 /// columns is written again after. `Count` 0: any number of stretches.
 template <typename Form, int Count = 0>
 static void gatherRows(const typename Form::Element *planes, const int64_t *rows,
-                       int64_t k, const Stretch *stretches, int64_t count, float *to) {
+                       int64_t k, const ColumnRun *stretches, int64_t count, float *to) {
   if constexpr (Count == 0) {
     switch (count) {
 #define SLUICE_COUNT(n)                                                                  \

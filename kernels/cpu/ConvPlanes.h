@@ -131,6 +131,13 @@ SLUICE_INLINE void copyLanes(const uint16_t *from, int64_t low, int64_t high,
   _mm256_storeu_si256(reinterpret_cast<__m256i *>(to),
                       _mm256_maskz_loadu_epi16(lanes(low, high), from));
 }
+#else
+template <typename S>
+SLUICE_INLINE void copyLanes(const uint16_t *from, int64_t low, int64_t high,
+                             uint16_t *to) {
+  for (int64_t i = 0; i < kLanes; ++i)
+    to[i] = i >= low && i < high ? from[i] : 0;
+}
 #endif
 template <typename S>
 SLUICE_INLINE void copyElement(const typename S::Element *from, float *to) {
@@ -273,14 +280,14 @@ static void fillPlanes(const Gather &g, const Planes &p, const Box &box,
 }
 
 /// Columns that follow one another in the planes.
-struct Stretch {
+struct ColumnRun {
   int64_t at, count, offset;
 };
 
 /// Cuts columns [first, first + count) into stretches of at most a vector; returns how
 /// many.
 static inline int64_t cutStretches(const Planes &p, const Box &box, int64_t first,
-                                   int64_t count, Stretch *to) {
+                                   int64_t count, ColumnRun *to) {
   // Axes from the innermost.
   const int64_t positions[3] = {box.count[2], box.count[1], box.count[0]};
   const int64_t steps[3] = {p.side[2].stride, p.side[1].stride, p.side[0].stride};
@@ -305,7 +312,7 @@ static inline int64_t cutStretches(const Planes &p, const Box &box, int64_t firs
     else
       to[n++] = {column, length, offset};
     while (to[n - 1].count > kLanes) {
-      Stretch &last = to[n - 1];
+      ColumnRun &last = to[n - 1];
       to[n++] = {last.at + kLanes, last.count - kLanes, last.offset + kLanes};
       last.count = kLanes;
     }

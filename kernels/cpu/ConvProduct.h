@@ -35,9 +35,9 @@ struct ConvPart {
 
 template <typename Form> class ImplicitProduct {
 public:
-  ImplicitProduct(const Gather &gather, const int64_t (&kernel)[3], const ConvPart &part,
-                  const ConvWorkspace &memory)
-      : g(gather), kernel(kernel), part(part), memory(memory) {
+  ImplicitProduct(Form &form, const Gather &gather, const int64_t (&kernel)[3],
+                  const ConvPart &part, const ConvWorkspace &memory)
+      : form(form), g(gather), kernel(kernel), part(part), memory(memory) {
     for (Axis &a : g.axis)
       a = withoutIdleTaps(a);
     taps = g.taps();
@@ -57,8 +57,7 @@ private:
 
   void runRows() {
     Box box = boxThatFits();
-    int64_t panels = ceilDiv(rows, kTileRows);
-    wholeWeights = panels * kTileRows * k <= memory.room.weights;
+    wholeWeights = Form::weightFloats(rows, k) <= memory.room.weights;
     bool isFirst = true;
     const Axis *a = g.axis;
     const int64_t size[3] = {box.count[0], box.count[1], box.count[2]};
@@ -148,19 +147,18 @@ private:
           gatherOneByOne(box, k0, kc, j, width);
         else
           gatherPanel(planes, box, elements, offsets, kc, j, width);
-        for (int64_t i = 0; i < rows; i += kTileRows)
-          fullTile(least(kTileRows, rows - i), kc, weights + i * Form::steps(kc),
-                   memory.panel, kTileCols, memory.sums + i * stride + j, stride, k0 > 0,
-                   Form::kTiles);
+        form.multiply({rows, kc, weights, memory.panel, memory.sums + j, stride, k0 > 0});
       }
+      form.finish();
     }
   }
 
   void gatherPanel(const Planes &planes, const Box &box, const Element *elements,
                    const int64_t *offsets, int64_t kc, int64_t j, int64_t width) const {
-    Stretch stretches[kTileCols];
+    ColumnRun stretches[kTileCols];
     int64_t count = cutStretches(planes, box, j, width, stretches);
     gatherRows<Form>(elements, offsets, kc, stretches, count, memory.panel);
+    Form::endPanel(kc, memory.panel);
     if (width < kTileCols) // idle columns of a tile should not be slow denormals
       for (int64_t s = 0; s < Form::steps(kc); ++s)
         zeroFloats(memory.panel + s * kTileCols + width, kTileCols - width);
@@ -199,8 +197,7 @@ private:
 
   /// The block of weights of rows [k0, k0 + kc) of B, packed anew unless all fit.
   const float *packedWeights(int64_t k0, int64_t kc, bool isFirst) const {
-    int64_t panels = ceilDiv(rows, kTileRows) * kTileRows;
-    float *to = memory.weights + (wholeWeights ? panels * k0 : 0);
+    float *to = memory.weights + (wholeWeights ? Form::weightFloats(rows, k0) : 0);
     if (wholeWeights && !isFirst)
       return to;
     int64_t at[gemm::kBlockK];
@@ -273,6 +270,7 @@ private:
       }
   }
 
+  Form &form;
   Gather g;
   const int64_t (&kernel)[3];
   const ConvPart &part;

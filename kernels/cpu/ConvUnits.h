@@ -36,6 +36,7 @@ SLUICE_INLINE void forEachGroup(int64_t channel, int64_t end, int64_t perGroup,
 template <typename Form>
 static void runConvUnits(const ConvParams &p, bool inputGrad, void *const *buffers,
                          int64_t begin, int64_t end) {
+  Form form;
   const ConvGeometry &g = p.g;
   ConvWorkspace memory(convRoom(p, inputGrad), buffers[3]);
   int64_t cg = g.c / g.groups, mg = g.m / g.groups, kernel = volumeOf(g.kernel);
@@ -67,9 +68,11 @@ static void runConvUnits(const ConvParams &p, bool inputGrad, void *const *buffe
                         resultSize,
                         results * resultSize};
           if (!inputGrad)
-            return ImplicitProduct<Form>(forwardGather(g), g.kernel, part, memory).run();
+            return ImplicitProduct<Form>(form, forwardGather(g), g.kernel, part, memory)
+                .run();
           forEachClass(g, [&](const int64_t(&rest)[3]) {
-            ImplicitProduct<Form>(inputGradGather(g, rest), g.kernel, part, memory).run();
+            ImplicitProduct<Form>(form, inputGradGather(g, rest), g.kernel, part, memory)
+                .run();
           });
         });
   }

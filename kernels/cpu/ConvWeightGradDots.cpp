@@ -37,10 +37,7 @@ template <int Rows>
 void dotGradTile(const uint16_t *end, const int64_t *shifts, const Segment *segments,
                  int64_t count, const float *dy, float *c, int64_t cRow,
                  bool accumulate) {
-  Vec acc[Rows][2];
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r)
-    acc[r][0] = acc[r][1] = zero();
+  RegisterSums<Rows> sums;
   for (const Segment *s = segments; s != segments + count; ++s) {
     const uint16_t *row[Rows];
 #pragma GCC unroll 8
@@ -49,34 +46,22 @@ void dotGradTile(const uint16_t *end, const int64_t *shifts, const Segment *segm
     int64_t at = 0;
     for (int64_t pair = s->count / 2; pair > 0; --pair, dy += kTileCols) {
       at -= 2;
-      Vec d0 = load(dy), d1 = load(dy + kLanes);
-#pragma GCC unroll 8
-      for (int r = 0; r < Rows; ++r) {
-        Vec v = splatWord(row[r] + at);
-        acc[r][0] = dot(v, d0, acc[r][0]);
-        acc[r][1] = dot(v, d1, acc[r][1]);
-      }
+      sums.step(
+          dy,
+          [&](int r) __attribute__((always_inline)) { return splatWord(row[r] + at); },
+          dot3);
     }
     if (s->count % 2) {
-      Vec d0 = load(dy), d1 = load(dy + kLanes);
+      sums.step(
+          dy,
+          [&](int r) __attribute__((always_inline)) {
+            return splat(Bf16::load1(row[r] + at - 1));
+          },
+          fma3);
       dy += kTileCols;
-#pragma GCC unroll 8
-      for (int r = 0; r < Rows; ++r) {
-        Vec v = splat(Bf16::load1(row[r] + at - 1));
-        acc[r][0] = fma(v, d0, acc[r][0]);
-        acc[r][1] = fma(v, d1, acc[r][1]);
-      }
     }
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r, c += cRow) {
-    if (accumulate) {
-      acc[r][0] = add(load(c), acc[r][0]);
-      acc[r][1] = add(load(c + kLanes), acc[r][1]);
-    }
-    store(c, acc[r][0]);
-    store(c + kLanes, acc[r][1]);
-  }
+  sums.writeTo(c, cRow, accumulate);
 }
 
 using DotGradTile = void (*)(const uint16_t *, const int64_t *, const Segment *, int64_t,

@@ -13,16 +13,16 @@
   SLUICE_KERNEL(gemm);                                                                   \
   SLUICE_KERNEL(gemmPacked);                                                             \
   SLUICE_KERNEL(gemmPackB);                                                              \
-  SLUICE_KERNEL(gemmSplitK)
-
-#define SLUICE_LEVEL_KERNELS                                                             \
-  SLUICE_PAIR_KERNELS;                                                                   \
-  SLUICE_KERNEL(sumSlices);                                                              \
+  SLUICE_KERNEL(gemmSplitK);                                                             \
   SLUICE_KERNEL(attentionForward);                                                       \
   SLUICE_KERNEL(attentionGrad);                                                          \
   SLUICE_KERNEL(convForward);                                                            \
   SLUICE_KERNEL(convInputGrad);                                                          \
-  SLUICE_KERNEL(convWeightGrad);                                                         \
+  SLUICE_KERNEL(convWeightGrad)
+
+#define SLUICE_LEVEL_KERNELS                                                             \
+  SLUICE_PAIR_KERNELS;                                                                   \
+  SLUICE_KERNEL(sumSlices);                                                              \
   SLUICE_KERNEL(depthwiseForward);                                                       \
   SLUICE_KERNEL(depthwiseInputGrad);                                                     \
   SLUICE_KERNEL(depthwiseWeightGrad)
@@ -36,12 +36,7 @@ SLUICE_LEVEL_KERNELS;
 }
 namespace sluice::dots {
 SLUICE_PAIR_KERNELS;
-SLUICE_KERNEL(convForward);
-SLUICE_KERNEL(convInputGrad);
-SLUICE_KERNEL(convWeightGrad);
-SLUICE_KERNEL(attentionForward);
-SLUICE_KERNEL(attentionGrad);
-} // namespace sluice::dots
+}
 namespace sluice::amx {
 SLUICE_PAIR_KERNELS;
 }

@@ -22,7 +22,7 @@ struct Halves {
 };
 
 /// Up to 16 rows and k <= steps * 32: to[step][16][32].
-static void packTiles(Halves a, int64_t rows, int64_t k, int64_t steps, uint16_t *to) {
+[[maybe_unused]] static void packTiles(Halves a, int64_t rows, int64_t k, int64_t steps, uint16_t *to) {
   if (rows < kUnitRows)
     std::memset(to, 0, steps * kTileElements * sizeof *to);
   else if (k < steps * kUnitK)
@@ -99,10 +99,11 @@ SLUICE_INLINE void interleave(const uint16_t *low, const uint16_t *high, int64_t
   }
 }
 
-/// A panel of up to 32 columns (rows of `b`): to[pair][32][2], `pairs` * 2 >= k.
+/// A panel of up to Cols columns (rows of `b`): to[pair][Cols][2], `pairs` * 2 >= k.
+template <int64_t Cols = kPanelCols>
 static void packPairs(Halves b, int64_t cols, int64_t k, int64_t pairs, uint16_t *to) {
-  constexpr int64_t width = 2 * kPanelCols; // of a pair of steps
-  if (cols < kPanelCols)
+  constexpr int64_t width = 2 * Cols; // of a pair of steps
+  if (cols < Cols)
     std::memset(to, 0, pairs * width * sizeof *to);
   else
     std::memset(to + k / 2 * width, 0, (pairs - k / 2) * width * sizeof *to);

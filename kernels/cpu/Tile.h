@@ -12,37 +12,77 @@ constexpr int kTileRows = gemm::kTileRows, kTileCols = gemm::kTileCols;
 constexpr int kRegisterRows = kLanes == 16 ? 12 : 6;
 constexpr int kRegisterCols = 2 * kLanes;
 
+constexpr auto fma3 = [](Vec x, Vec y, Vec sum)
+                          __attribute__((always_inline)) { return fma(x, y, sum); };
+
+/// The sums of a tile in registers, and both of its ends, whatever multiplies. `Vectors`
+/// of columns.
+template <int Rows, int Vectors = 2> struct RegisterSums {
+  Vec acc[Rows][Vectors];
+
+  __attribute__((always_inline)) RegisterSums() {
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 2
+      for (int v = 0; v < Vectors; ++v)
+        acc[i][v] = zero();
+  }
+  /// Asks for what sums will be written to.
+  __attribute__((always_inline)) static void expect(const float *c, int64_t cRow) {
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i)
+      __builtin_prefetch(c + i * cRow, 1);
+  }
+  /// A step: row(i) times a row of B, by `product` (x, y, sum).
+  template <typename Row, typename Product>
+  __attribute__((always_inline)) void step(const float *b, Row row, Product product) {
+    Vec y[Vectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v)
+      y[v] = load(b + v * kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
+      Vec x = row(i);
+#pragma GCC unroll 2
+      for (int v = 0; v < Vectors; ++v)
+        acc[i][v] = product(x, y[v], acc[i][v]);
+    }
+  }
+  /// C = end(place in C, vector of columns, sums).
+  template <typename End>
+  __attribute__((always_inline)) void finish(float *c, int64_t cRow, End end) const {
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i, c += cRow)
+#pragma GCC unroll 2
+      for (int v = 0; v < Vectors; ++v)
+        store(c + v * kLanes, end(c + v * kLanes, v, acc[i][v]));
+  }
+  /// C = or += the sums.
+  __attribute__((always_inline)) void writeTo(float *c, int64_t cRow,
+                                              bool accumulate) const {
+    if (accumulate)
+      finish(c, cRow, [](const float *at, int, Vec sum) __attribute__((always_inline)) {
+        return add(load(at), sum);
+      });
+    else
+      finish(c, cRow, [](const float *, int, Vec sum) __attribute__((always_inline)) {
+        return sum;
+      });
+  }
+};
+
 /// C[Rows][kRegisterCols] = or += sum over k of a[k * 12 + row] * rowOfB(k)[column].
 template <int Rows, typename RowOfB>
 SLUICE_INLINE void accumulateTile(int64_t k, const float *a, RowOfB rowOfB, float *c,
                                   int64_t cRow, bool accumulate) {
-  Vec acc[Rows][2];
-#pragma GCC unroll 16
-  for (int i = 0; i < Rows; ++i)
-    acc[i][0] = acc[i][1] = zero();
-#pragma GCC unroll 16
-  for (int i = 0; i < Rows; ++i)
-    __builtin_prefetch(c + i * cRow, 1);
+  RegisterSums<Rows> sums;
+  sums.expect(c, cRow);
 #pragma GCC unroll 2
-  for (int64_t kk = 0; kk < k; ++kk, a += kTileRows) {
-    const float *b = rowOfB(kk);
-    Vec b0 = load(b), b1 = load(b + kLanes);
-#pragma GCC unroll 16
-    for (int i = 0; i < Rows; ++i) {
-      Vec x = splat(a[i]);
-      acc[i][0] = fma(x, b0, acc[i][0]);
-      acc[i][1] = fma(x, b1, acc[i][1]);
-    }
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < Rows; ++i, c += cRow) {
-    if (accumulate) {
-      acc[i][0] = add(load(c), acc[i][0]);
-      acc[i][1] = add(load(c + kLanes), acc[i][1]);
-    }
-    store(c, acc[i][0]);
-    store(c + kLanes, acc[i][1]);
-  }
+  for (int64_t kk = 0; kk < k; ++kk, a += kTileRows)
+    sums.step(
+        rowOfB(kk), [a](int i) __attribute__((always_inline)) { return splat(a[i]); },
+        fma3);
+  sums.writeTo(c, cRow, accumulate);
 }
 
 /// Rows of B a stride apart.

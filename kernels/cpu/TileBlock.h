@@ -16,9 +16,9 @@
 namespace sluice::SLUICE_LEVEL {
 
 #if defined(__AMX_BF16__)
-using Unit = AmxUnit;
+using TileUnit = AmxUnit;
 #else
-using Unit = EmulatedUnit;
+using TileUnit = EmulatedUnit;
 #endif
 
 #define SLUICE_TILE_STEP inline __attribute__((always_inline))
@@ -37,13 +37,16 @@ struct BlockOfC {
   }
 };
 
-/// Packed operands of a block: A by tiles (the next 16 rows `aNext` elements on), B by
-/// steps, the last of them apart where the panel ends within it.
+/// Operands of a block: A by rows (the next 16 of them `aNext` elements on), B by pairs
+/// of steps, the last tile of them apart where the panel ends within it.
 struct BlockOperands {
   const uint16_t *a;
   int64_t aNext;
   const uint16_t *b, *lastOfB;
   int64_t steps;
+  int64_t aRow = 64;             ///< bytes between rows of A
+  int64_t aStep = kTileElements; ///< elements between tiles of a row
+  int64_t bRow = 4 * kPanelCols; ///< bytes between pairs of B
 };
 
 /// Memory that is asked for ahead of its use.
@@ -107,20 +110,20 @@ private:
     int64_t row = kBlock;
     const float *from = startsFrom ? startOf(*startsFrom, row) : nullptr;
     const uint16_t *a = x.a, *b = x.steps > 1 ? x.b : x.lastOfB;
-    unit.stream<4>(a, 64);
-    unit.load<6>(b, 128);
+    unit.stream<4>(a, x.aRow);
+    unit.load<6>(b, x.bRow);
     release<0>();
     initialise<0>(from, row);
     unit.multiply<0>();
     if constexpr (Cols == 2)
-      unit.load<7>(b + 2 * kUnitCols, 128);
+      unit.load<7>(b + 2 * kUnitCols, x.bRow);
     release<1>();
     if constexpr (Cols == 2) {
       initialise<1>(from, row);
       unit.multiply<1>();
     }
     if constexpr (Rows == 2)
-      unit.stream<5>(a + x.aNext, 64);
+      unit.stream<5>(a + x.aNext, x.aRow);
     release<2>();
     if constexpr (Rows == 2) {
       initialise<2>(from, row);
@@ -133,9 +136,9 @@ private:
     }
     fetch(ahead);
     for (int64_t s = 1; s < x.steps; ++s) {
-      a += kTileElements;
-      b = s + 1 < x.steps ? b + kStepElements : x.lastOfB;
-      step<Rows, Cols>(a, x.aNext, b);
+      a += x.aStep;
+      b = s + 1 < x.steps ? b + kUnitK / 4 * x.bRow : x.lastOfB;
+      step<Rows, Cols>(x, a, b);
       fetch(ahead);
       convert(ceilDiv(kBlock, x.steps - 1));
     }
@@ -144,16 +147,17 @@ private:
   }
 
   template <int Rows, int Cols>
-  SLUICE_TILE_STEP void step(const uint16_t *a, int64_t aNext, const uint16_t *b) {
-    unit.stream<4>(a, 64);
-    unit.load<6>(b, 128);
+  SLUICE_TILE_STEP void step(const BlockOperands &x, const uint16_t *a,
+                             const uint16_t *b) {
+    unit.stream<4>(a, x.aRow);
+    unit.load<6>(b, x.bRow);
     unit.multiply<0>();
     if constexpr (Cols == 2) {
-      unit.load<7>(b + 2 * kUnitCols, 128);
+      unit.load<7>(b + 2 * kUnitCols, x.bRow);
       unit.multiply<1>();
     }
     if constexpr (Rows == 2) {
-      unit.stream<5>(a + aNext, 64);
+      unit.stream<5>(a + x.aNext, x.aRow);
       unit.multiply<2>();
       if constexpr (Cols == 2)
         unit.multiply<3>();
@@ -201,7 +205,7 @@ private:
                   pending.cols);
   }
 
-  Unit unit;
+  TileUnit unit;
   float *sums, *start;
   int held = 0; ///< tiles with sums that are not stored, by bits
   float *to = nullptr;

@@ -21,35 +21,19 @@ template <int Rows>
 static void gradTile(const float *x, const int64_t *shifts, int64_t step,
                      const Segment *segments, int64_t count, const float *dy, float *c,
                      int64_t cRow, bool accumulate) {
-  Vec acc[Rows][2];
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r)
-    acc[r][0] = acc[r][1] = zero();
+  RegisterSums<Rows> sums;
   for (const Segment *s = segments; s != segments + count; ++s) {
     const float *row[Rows];
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r)
       row[r] = x + s->x + shifts[r];
     const float *last = dy + s->count * kTileCols;
-    for (int64_t at = 0; dy != last; at += step, dy += kTileCols) {
-      Vec d0 = load(dy), d1 = load(dy + kLanes);
-#pragma GCC unroll 8
-      for (int r = 0; r < Rows; ++r) {
-        Vec v = splat(row[r][at]);
-        acc[r][0] = fma(v, d0, acc[r][0]);
-        acc[r][1] = fma(v, d1, acc[r][1]);
-      }
-    }
+    for (int64_t at = 0; dy != last; at += step, dy += kTileCols)
+      sums.step(
+          dy, [&](int r) __attribute__((always_inline)) { return splat(row[r][at]); },
+          fma3);
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r, c += cRow) {
-    if (accumulate) {
-      acc[r][0] = add(load(c), acc[r][0]);
-      acc[r][1] = add(load(c + kLanes), acc[r][1]);
-    }
-    store(c, acc[r][0]);
-    store(c + kLanes, acc[r][1]);
-  }
+  sums.writeTo(c, cRow, accumulate);
 }
 
 using GradTile = void (*)(const float *, const int64_t *, int64_t, const Segment *,

@@ -2,8 +2,7 @@
 
 #include "kernels/reference/Attention.h"
 #include "ir/graph/Philox.h"
-#include "tests/kernels/HalfFormats.h"
-#include "tests/kernels/KernelCase.h"
+#include "tests/kernels/TileCase.h"
 
 #include <array>
 #include <cmath>
@@ -65,7 +64,9 @@ struct Case {
     drop(s);
   }
 
-  std::vector<Bytes> run(bool isGrad, const std::vector<Bytes> &results) const {
+  /// On all levels of one order of sums: those without tiles, or `onTiles`.
+  std::vector<Bytes> run(bool isGrad, const std::vector<Bytes> &results,
+                         bool onTiles = false) const {
     KernelCase c{isGrad ? "attention_grad_f32" : "attention_f32",
                  isGrad ? packParams(g) : packParams(p),
                  isGrad ? attentionGradUnits(g) : attentionUnits(p),
@@ -93,7 +94,7 @@ struct Case {
       add(Bytes(attentionWorkspace(p)));
     }
     trim(c, first, isGrad);
-    std::vector<Bytes> after = runEverywhere(c);
+    std::vector<Bytes> after = onTiles ? runOnTiles(c) : runEverywhere(c);
     return {after.begin() + first, after.end() - 1};
   }
 
@@ -180,10 +181,11 @@ void expectClose(const std::vector<double> &expected, const Bytes &actual, int64
   expectNear(expected, before, wide, tolerance);
 }
 
-void check(const Shape &s, int64_t type = format::kF32, double tolerance = 2e-6) {
+void check(const Shape &s, int64_t type = format::kF32, double tolerance = 2e-6,
+           bool onTiles = false) {
   Case c(s, 17 + s.queries, type);
   const AttentionParams &p = c.p;
-  auto forward = c.run(false, {});
+  auto forward = c.run(false, {}, onTiles);
   auto expected = reference::attention(p, c.in);
   auto at = [&](const std::vector<double> &dense, int64_t heads, int64_t rows,
                 int64_t depth, int64_t batchStride, int64_t headStride, int64_t rowStride,
@@ -210,7 +212,7 @@ void check(const Shape &s, int64_t type = format::kF32, double tolerance = 2e-6)
         for (int64_t d = 0; d < p.valueDepth; ++d)
           dOut.push_back(c.dOut[b * c.g.doBatch + h * c.g.doHead + i * c.g.doRow + d]);
   auto gradient = reference::attentionGrad(p, c.in, dOut);
-  auto grads = c.run(true, forward);
+  auto grads = c.run(true, forward, onTiles);
   tolerance *= 10;
   at(gradient.dq, p.heads, p.queries, p.depth, c.g.dqBatch, c.g.dqHead, c.g.dqRow,
      grads[0]);
@@ -304,6 +306,72 @@ TEST(Attention, PairsFlushDenormals) {
         value *= size;
     c.run(true, c.run(false, {}));
   }
+}
+
+TEST(AttentionTiles, RaggedBlocksOfQueriesAndKeys) {
+  for (auto [queries, keys] : {std::pair<int64_t, int64_t>{1, 7},
+                               {5, 33},
+                               {17, 64},
+                               {63, 65},
+                               {70, 31},
+                               {48, 48},
+                               {130, 2}})
+    check({1, 2, 1, queries, keys, 33, 40}, format::kBf16, 1.5e-2, true);
+}
+
+TEST(AttentionTiles, SizesOfHeads) {
+  for (auto [depth, valueDepth] :
+       {std::pair<int64_t, int64_t>{32, 32}, {64, 64}, {47, 65}, {80, 33}})
+    check({1, 1, 1, 37, 70, depth, valueDepth}, format::kBf16, 1.5e-2, true);
+}
+
+TEST(AttentionTiles, MasksCausalHalvesAndDropout) {
+  for (auto [queries, keys, offset] : {std::array<int64_t, 3>{64, 64, 0},
+                                       {50, 40, 0},
+                                       {64, 96, 3},
+                                       {70, 130, 33},
+                                       {70, 20, 0}})
+    check({1, 1, 1, queries, keys, 32, 32, offset}, format::kBf16, 1.5e-2, true);
+  for (MaskKind mask : {MaskKind::Keys, MaskKind::HidesRows})
+    check({1, 2, 2, 40, 70, 32, 40, 0, mask}, format::kBf16, 1.5e-2, true);
+  check({2, 4, 2, 33, 67, 64, 40, -1, MaskKind::Keys, 0.25, 2}, format::kBf16, 1.5e-2,
+        true);
+}
+
+/// Products that are denormal, or only just not: the emulated unit and the code for the
+/// processor's agree, whatever the width of their vectors.
+TEST(AttentionTiles, FlushDenormals) {
+  for (float size : {0x1p-60f, 0x1p-64f, 0x1p-126f}) {
+    Case c({1, 2, 2, 37, 67, 33, 32, 0}, 3, format::kBf16);
+    for (std::vector<float> *x : {&c.q, &c.k, &c.v, &c.dOut})
+      for (float &value : *x)
+        value *= size;
+    c.run(true, c.run(false, {}, true), true);
+  }
+}
+
+/// An infinite key that no query attends to leaves its own gradient finite where a block
+/// has fewer queries than lanes.
+TEST(AttentionTiles, LanesOfNoQueryMakeNothingInfinite) {
+  Case c({1, 1, 1, 5, 4, 32, 32}, 4, format::kBf16);
+  for (float &q : c.q)
+    q = -1;
+  for (int64_t d = 0; d < 32; ++d)
+    c.k[d] = std::numeric_limits<float>::infinity();
+  auto grads = c.run(true, c.run(false, {}, true), true);
+  for (float value : loaded(grads[2], format::kBf16))
+    EXPECT_FALSE(std::isinf(value));
+  EXPECT_EQ(loaded(grads[2], format::kBf16)[0], 0);
+}
+
+/// Other formats and heads that fill no step have the bits of the levels below.
+TEST(AttentionTiles, TheRestIsThatOfTheLevelBelow) {
+  Case wide({1, 2, 2, 20, 30, 33, 40}, 5, format::kF16);
+  EXPECT_EQ(wide.run(false, {}, true), wide.run(false, {}));
+  if (!hasLevel(FeatureLevel::Dots))
+    GTEST_SKIP() << "the level below has dot products of pairs, this processor has none";
+  Case small({1, 2, 2, 20, 30, 16, 40}, 5, format::kBf16);
+  EXPECT_EQ(small.run(false, {}, true), small.run(false, {}));
 }
 
 TEST(Attention, RefusesWhatDoesNotFit) {

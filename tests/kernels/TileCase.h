@@ -17,10 +17,21 @@ SLUICE_PAIR_KERNELS;
 namespace sluice::test {
 
 inline KernelFn emulatedKernel(std::string_view name) {
-  return name == "gemm_f32"          ? emulated::gemm
-         : name == "gemm_packed_f32" ? emulated::gemmPacked
-         : name == "gemm_pack_b_f32" ? emulated::gemmPackB
-                                     : emulated::gemmSplitK;
+  constexpr std::pair<std::string_view, KernelFn> kKernels[] = {
+      {"attention_f32", emulated::attentionForward},
+      {"attention_grad_f32", emulated::attentionGrad},
+      {"conv_forward_f32", emulated::convForward},
+      {"conv_input_grad_f32", emulated::convInputGrad},
+      {"conv_weight_grad_f32", emulated::convWeightGrad},
+      {"gemm_f32", emulated::gemm},
+      {"gemm_pack_b_f32", emulated::gemmPackB},
+      {"gemm_packed_f32", emulated::gemmPacked},
+      {"gemm_splitk_f32", emulated::gemmSplitK},
+  };
+  for (auto [known, kernel] : kKernels)
+    if (known == name)
+      return kernel;
+  return nullptr;
 }
 
 /// Where the processor has no tiles, the machine code for them is executed by a trap.
