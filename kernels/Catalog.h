@@ -36,7 +36,7 @@ struct OperandExtent {
 
 /// As many parameters as later versions added to any kernel. Plans made before have none
 /// of them: a launch needs that many zeros behind its own.
-constexpr size_t kAddedParams = 4;
+constexpr size_t kAddedParams = 10;
 
 /// Checks the parameters of a launch by themselves and derives from them what it touches,
 /// operand by operand in the order the kernel documents. Otherwise says why the launch is

@@ -1,5 +1,8 @@
 #include "kernels/GemmExtents.h"
 #include "kernels/Params.h"
+#include "kernels/StoredFormats.h"
+
+#include <algorithm>
 
 namespace sluice::extent {
 namespace {
@@ -11,6 +14,54 @@ constexpr const char *kTypes = "types must be 0 (f32), 1 (bf16) or 2 (f16)";
 bool evenRows(const GemmParams &p, int64_t batch0, int64_t batch1, int64_t row) {
   return (p.batch1 == 1 || Wide(batch1) == Wide(p.m) * row) &&
          (p.batch0 == 1 || Wide(batch0) == Wide(p.batch1) * p.m * row);
+}
+
+/// Blocks of a coded tensor; 0 where it has none that are whole.
+int64_t blockCount(const CodedAs &as, const FormatTraits &traits) {
+  if (as.count < 1 || as.columns < 1 || as.count % as.columns != 0 ||
+      (traits.bits == 4 && as.count % 2 != 0))
+    return 0;
+  if (traits.blockColumns == 0)
+    return 1;
+  int64_t rows = traits.blockRows == 1 ? 1 : as.count / as.columns;
+  int64_t columns = traits.blockRows == 1 ? as.count : as.columns;
+  int64_t down = std::min(rows, traits.blockRows);
+  int64_t across = std::min(columns, traits.blockColumns);
+  return rows % down || columns % across ? 0 : rows / down * (columns / across);
+}
+
+const FormatTraits *codeTraits(const CodedAs &as) {
+  if (as.format < int64_t(StoredFormat::e4m3) || as.format >= storedFormatCount)
+    return nullptr;
+  return &traitsOf(static_cast<StoredFormat>(as.format));
+}
+
+/// `elements`: how many of the tensor the product reaches.
+bool checkCodes(const CodedAs &as, int64_t type, int64_t elements, Extents &e) {
+  if (as.format == 0)
+    return true;
+  const FormatTraits *traits = codeTraits(as);
+  if (!traits)
+    return e.refuse("codes must be of a format of 8 or 4 bits");
+  if (type != format::kF32 && type != format::kBf16)
+    return e.refuse("codes must be decoded to f32 or bf16");
+  if (!isCount(as.count) || blockCount(as, *traits) == 0)
+    return e.refuse("a tensor of codes must have whole blocks");
+  if (elements < 0 || elements > as.count)
+    return e.refuse("the product reaches beyond the tensor of codes");
+  return true;
+}
+
+int64_t codeBytes(const CodedAs &as) { return as.count / (8 / codeTraits(as)->bits); }
+
+/// The operands behind B.
+void describeScales(const CodedAs &as, Extents &e) {
+  if (as.format == 0)
+    return;
+  const FormatTraits &traits = *codeTraits(as);
+  e.input(blockCount(as, traits) * (traits.scale == ScaleKind::real ? kFloat : 1));
+  if (traits.scale == ScaleKind::twoLevel)
+    e.input(kFloat);
 }
 
 bool checkProduct(const GemmParams &p, Extents &e) {
@@ -38,7 +89,20 @@ bool checkProduct(const GemmParams &p, Extents &e) {
       !areDistinct(
           {{p.batch0, p.cBatch0}, {p.batch1, p.cBatch1}, {p.m, p.cRow}, {p.n, 1}}))
     return e.refuse("elements of C overlap");
-  return true;
+  return checkCodes(p.aCodes, p.aType,
+                    reach({{p.batch0, p.aBatch0},
+                           {p.batch1, p.aBatch1},
+                           {p.m, p.aRow},
+                           {p.k, p.aCol}},
+                          1),
+                    e) &&
+         checkCodes(p.bCodes, p.bType,
+                    reach({{p.batch0, p.bBatch0},
+                           {p.batch1, p.bBatch1},
+                           {p.k, p.bRow},
+                           {p.n, p.bCol}},
+                          1),
+                    e);
 }
 
 bool describeProduct(const int64_t *params, int64_t units, Extents &e, bool packed) {
@@ -47,21 +111,32 @@ bool describeProduct(const int64_t *params, int64_t units, Extents &e, bool pack
     return false;
   if (packed && p.bType != format::kF32 && !usesPairs(p.aType, p.bType))
     return e.refuse("a packed B must be f32, or bf16 where A is");
+  if (packed && p.bCodes.format != 0)
+    return e.refuse("a packed B must not be codes");
   int64_t aBytes = formatBytes(p.aType), cBytes = formatBytes(p.cType);
   bool rows = p.unitCols == 0;
   bool chainA = rows && evenRows(p, p.aBatch0, p.aBatch1, p.aRow) &&
                 Wide(p.k - 1) * p.aCol < Wide(p.aRow);
   bool chainC = rows && evenRows(p, p.cBatch0, p.cBatch1, p.cRow) && p.n <= p.cRow;
-  e.input(
-      reach({{p.batch0, p.aBatch0}, {p.batch1, p.aBatch1}, {p.m, p.aRow}, {p.k, p.aCol}},
+  if (p.aCodes.format)
+    e.input(codeBytes(p.aCodes));
+  else
+    e.input(
+        reach(
+            {{p.batch0, p.aBatch0}, {p.batch1, p.aBatch1}, {p.m, p.aRow}, {p.k, p.aCol}},
             aBytes),
-      chainA ? product({p.unitRows, p.aRow, aBytes}) : 0);
+        chainA ? product({p.unitRows, p.aRow, aBytes}) : 0);
   Dim batch0{p.batch0, p.bBatch0}, batch1{p.batch1, p.bBatch1};
   int64_t panels = (p.n + gemm::kTileCols - 1) / gemm::kTileCols;
-  e.input(
-      packed
-          ? reach({batch0, batch1, {product({panels, gemm::kTileCols, p.k}), 1}}, kFloat)
-          : reach({batch0, batch1, {p.k, p.bRow}, {p.n, p.bCol}}, formatBytes(p.bType)));
+  if (p.bCodes.format)
+    e.input(codeBytes(p.bCodes));
+  else
+    e.input(packed ? reach({batch0, batch1, {product({panels, gemm::kTileCols, p.k}), 1}},
+                           kFloat)
+                   : reach({batch0, batch1, {p.k, p.bRow}, {p.n, p.bCol}},
+                           formatBytes(p.bType)));
+  describeScales(p.aCodes, e);
+  describeScales(p.bCodes, e);
   int64_t tile = product({p.unitRows, p.unitCols, cBytes});
   if (p.cTiles)
     e.output(product({gemmUnits(p), p.unitRows, p.unitCols, cBytes}), tile);
@@ -106,6 +181,7 @@ bool describeGemmSplitK(const int64_t *params, int64_t units, Extents &e) {
   whole.m = p.m, whole.n = p.n, whole.k = p.k;
   whole.aRow = p.aRow, whole.aCol = p.aCol, whole.bRow = p.bRow, whole.bCol = p.bCol;
   whole.aType = p.aType, whole.bType = p.bType;
+  whole.aCodes = p.aCodes, whole.bCodes = p.bCodes;
   whole.cRow = p.n, whole.unitRows = p.unitRows, whole.unitCols = p.unitCols;
   if (!checkProduct(whole, e))
     return false;
@@ -115,8 +191,12 @@ bool describeGemmSplitK(const int64_t *params, int64_t units, Extents &e) {
     return e.refuse("'slices' must be k / sliceK, rounded up");
   if (product({p.slices, p.m + 1, p.n + 1, kFloat}) < 0)
     return e.refuse("the partial results must be at most 2^50 bytes");
-  e.input(reach({{p.m, p.aRow}, {p.k, p.aCol}}, formatBytes(p.aType)));
-  e.input(reach({{p.k, p.bRow}, {p.n, p.bCol}}, formatBytes(p.bType)));
+  e.input(p.aCodes.format ? codeBytes(p.aCodes)
+                          : reach({{p.m, p.aRow}, {p.k, p.aCol}}, formatBytes(p.aType)));
+  e.input(p.bCodes.format ? codeBytes(p.bCodes)
+                          : reach({{p.k, p.bRow}, {p.n, p.bCol}}, formatBytes(p.bType)));
+  describeScales(p.aCodes, e);
+  describeScales(p.bCodes, e);
   e.output(gemmPartialBytes(p));
   e.workspace(gemmSplitKWorkerBytes(p));
   return e.done(units, gemmSplitKUnits(p));

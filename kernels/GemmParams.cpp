@@ -104,6 +104,7 @@ void planSplitK(GemmPlan &plan, const GemmParams &p) {
   s.m = p.m, s.n = p.n, s.k = p.k;
   s.aRow = p.aRow, s.aCol = p.aCol, s.bRow = p.bRow, s.bCol = p.bCol;
   s.aType = p.aType, s.bType = p.bType;
+  s.aCodes = p.aCodes, s.bCodes = p.bCodes;
   int64_t wanted = std::min<int64_t>(16, p.k / 2048);
   s.sliceK = roundUp(ceilDiv(p.k, wanted), gemm::kBlockK);
   s.slices = ceilDiv(p.k, s.sliceK);
@@ -182,7 +183,9 @@ GemmPlan planGemm(const GemmParams &shape, bool wholeRows, int64_t threads) {
   plan.workerBytes = gemmWorkerBytes(p);
   // Packing B where it is used costs about an eighth of the product per 288 rows.
   int64_t uses = ceilDiv(p.m, std::max<int64_t>(1, p.unitRows * plan.gemmChunk));
-  if (uses > 2 && p.n >= 8 && p.n * p.k <= kMaxPacked)
+  // Codes are decoded where they are used, so that their values never lie in memory.
+  bool mayPack = p.bCodes.format == 0 && p.n >= 8 && p.n * p.k <= kMaxPacked;
+  if (uses > 2 && mayPack)
     planPacked(plan, p);
   return plan;
 }

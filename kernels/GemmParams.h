@@ -41,7 +41,9 @@ constexpr int64_t kResultCols = 512; ///< columns of a 16-bit C that a worker su
 /// [unit][unitRows][unitCols], so that units of columns too may be chained: one matrix,
 /// cRow == unitCols; what would lie outside the matrix is not written.
 ///
-/// gemm_f32:        A, B, C, workspace of each worker (gemmWorkerBytes).
+/// gemm_f32:        A, B, C, workspace of each worker (gemmWorkerBytes). Where A or B is
+///                  codes, their scales stand before C, A's first: of the blocks, and
+///                  under nvfp4 that of the tensor.
 /// gemm_packed_f32: the same with B packed by gemm_pack_b_f32; bBatch0 and bBatch1 count
 /// floats between the
 ///                  packed matrices (0 or multiples of gemmPackedFloats); bRow and bCol
@@ -57,6 +59,7 @@ struct GemmParams {
   int64_t unitRows = 48, unitCols = 0;
   int64_t aType = 0, bType = 0, cType = 0;
   int64_t cTiles = 0;
+  CodedAs aCodes, bCodes; ///< B is not coded where it is packed
 };
 
 /// gemm_pack_b_f32: B, packed (f32). Units: batch0 * batch1 * ceil(n / 32) panels.
@@ -80,6 +83,7 @@ struct GemmSplitKParams {
   int64_t sliceK = 0, slices = 0;
   int64_t unitRows = 48, unitCols = 0;
   int64_t aType = 0, bType = 0;
+  CodedAs aCodes, bCodes;
 };
 
 /// sum_slices_f32: partial[slices][rows * cols], C. C[r,c] (+)= ((p0 + p1) + p2) + ...; C

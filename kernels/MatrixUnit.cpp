@@ -33,10 +33,10 @@ std::vector<std::string> missingForTiles() {
 }
 
 template <typename P> static bool readsPairs(const int64_t *params, size_t nparams) {
-  if (static_cast<int64_t>(nparams) != paramCount<P>)
+  if (static_cast<int64_t>(nparams) > paramCount<P>)
     return false;
-  P p;
-  std::memcpy(static_cast<void *>(&p), params, sizeof p);
+  P p; // later parameters may be absent
+  std::memcpy(static_cast<void *>(&p), params, nparams * sizeof *params);
   return usesPairs(p.aType, p.bType);
 }
 

@@ -65,8 +65,8 @@ void multiplyBlock(int64_t rows, int64_t cols, int64_t k, Matrix a, const Panels
       Operand from = b.b.data.at(k0 * b.b.row + j * b.b.col);
       if (b.packed) {
         panel = b.packed + (j * b.k + Form::steps(k0) * kTileCols);
-      } else if (from.type == format::kF32 && b.b.col == 1 && width == kTileCols &&
-                 rows <= kDirectRows) {
+      } else if (from.type == format::kF32 && !from.coded && b.b.col == 1 &&
+                 width == kTileCols && rows <= kDirectRows) {
         panel = from.as<F32>();
         stride = b.b.row;
       } else {
@@ -179,11 +179,13 @@ void multiplyRows(const GemmParams &p, const Buffers &to, int64_t first, int64_t
 template <typename Form>
 void multiply(const GemmParams &p, bool packed, void *const *buffers, int64_t begin,
               int64_t end) {
-  Buffers to{{buffers[0], p.aType},
-             {buffers[1], packed ? format::kF32 : p.bType},
-             {buffers[2], p.cType},
+  ProductOperands operands(p, buffers);
+  Operand b = packed ? Operand{buffers[1], format::kF32} : operands.b;
+  Buffers to{operands.a,
+             b,
+             {operands.c, p.cType},
              packed,
-             static_cast<float *>(buffers[3])};
+             static_cast<float *>(operands.workspace)};
   walkUnits(p, begin, end, [&](int64_t first, int64_t last, int64_t j0, int64_t j1) {
     multiplyRows<Form>(p, to, first, last, j0, j1);
   });
@@ -193,14 +195,14 @@ void multiply(const GemmParams &p, bool packed, void *const *buffers, int64_t be
 template <typename Form>
 void multiplySlices(const GemmSplitKParams &p, void *const *buffers, int64_t begin,
                     int64_t end) {
+  ProductOperands operands(p, buffers);
   walkSlices(p, begin, end,
              [&](const GemmParams &part, int64_t slice, int64_t first, int64_t last,
                  int64_t j0, int64_t j1) {
                int64_t k0 = slice * p.sliceK;
-               Buffers to{Operand{buffers[0], p.aType}.at(k0 * p.aCol),
-                          Operand{buffers[1], p.bType}.at(k0 * p.bRow),
-                          Result{buffers[2], format::kF32}.at(slice * p.m * p.n), false,
-                          static_cast<float *>(buffers[3])};
+               Buffers to{operands.a.at(k0 * p.aCol), operands.b.at(k0 * p.bRow),
+                          Result{operands.c, format::kF32}.at(slice * p.m * p.n), false,
+                          static_cast<float *>(operands.workspace)};
                multiplyRows<Form>(part, to, first, last, j0, j1);
              });
 }

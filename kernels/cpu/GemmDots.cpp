@@ -18,12 +18,24 @@ struct Pairs {
   static int64_t steps(int64_t k) { return pairsOf(k); }
   static void packA(Operand a, int64_t row, int64_t col, int64_t rows, int64_t k,
                     float *to) {
+    if (a.coded)
+      return decodePieces<uint16_t>(a, row, col, rows, k, [&](const Piece<uint16_t> &p) {
+        for (int64_t i = 0; i < rows; i += kTileRows)
+          packDots<kTileRows>(p.data + i * p.row, p.row, p.col,
+                              least(kTileRows, rows - i), p.steps,
+                              to + i * pairsOf(k) + p.first / 2 * kTileRows);
+      });
     const uint16_t *from = a.as<Bf16>();
     for (int64_t i = 0; i < rows; i += kTileRows, to += pairsOf(k) * kTileRows)
       packDots<kTileRows>(from + i * row, row, col, least(kTileRows, rows - i), k, to);
   }
   static void packB(Operand b, int64_t row, int64_t col, int64_t cols, int64_t k,
                     float *to) {
+    if (b.coded)
+      return decodePieces<uint16_t>(b, row, col, cols, k, [&](const Piece<uint16_t> &p) {
+        packDots<kTileCols>(p.data, p.row, p.col, cols, p.steps,
+                            to + p.first / 2 * kTileCols);
+      });
     packDots<kTileCols>(b.as<Bf16>(), row, col, cols, k, to);
   }
   static constexpr const RegisterTile *kTiles = kDotTiles;

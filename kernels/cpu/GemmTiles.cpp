@@ -7,6 +7,7 @@
 // Gemm.cpp). Sums of a C of 16 bits that are not complete after a run of k wait in the
 // workspace, 512 columns at a time.
 
+#include "kernels/cpu/Codes.h"
 #include "kernels/cpu/GemmWalk.h"
 #include "kernels/cpu/Kernels.h"
 #include "kernels/cpu/TileBlock.h"
@@ -19,7 +20,7 @@ constexpr int64_t kLongestOnce = 1024; ///< steps of k of a single run
 
 /// Operands of a product. `packed`: B is packed pairs.
 struct Buffers {
-  const uint16_t *a, *b;
+  Operand a, b;
   Result c;
   bool packed;
   uint8_t *workspace;
@@ -69,8 +70,7 @@ public:
   }
 
   /// C[rows][cols]; `b` is the first column's, in whole panels if it is packed.
-  void multiply(int64_t rows, int64_t cols, const uint16_t *a, const uint16_t *b,
-                Result c) {
+  void multiply(int64_t rows, int64_t cols, Operand a, Operand b, Result c) {
     if (blocking.once || c.type == format::kF32)
       return overRuns(rows, cols, a, b, c, false);
     for (int64_t j = 0; j < cols; j += gemm::kResultCols)
@@ -84,19 +84,19 @@ private:
   }
 
   /// Columns [j, ...) of B; a packed panel takes the place of k * 32 floats.
-  const uint16_t *columnsFrom(const uint16_t *b, int64_t j) const {
-    return b + (packed ? 2 * j * p.k : j * p.bCol);
+  Operand columnsFrom(Operand b, int64_t j) const {
+    return b.at(packed ? 2 * j * p.k : j * p.bCol);
   }
 
   /// `keepsSums`: C has 16 bits and more than one run.
-  void overRuns(int64_t rows, int64_t cols, const uint16_t *a, const uint16_t *b,
-                Result c, bool keepsSums) {
+  void overRuns(int64_t rows, int64_t cols, Operand a, Operand b, Result c,
+                bool keepsSums) {
     Result partial{sums, format::kF32};
     int64_t sumRow = roundUp(cols, kPanelCols);
     for (int64_t k0 = 0; k0 < p.k; k0 += blocking.depth) {
       int64_t depth = least(blocking.depth, p.k - k0);
       bool first = k0 == 0, last = k0 + depth == p.k;
-      packA(rows, depth, a + k0 * p.aCol);
+      packA(rows, depth, a.at(k0 * p.aCol));
       Sweep s{depth, b, k0, {c, p.cRow}, {c, p.cRow}, first ? p.accumulate != 0 : true};
       if (keepsSums && !first)
         s.from = {partial, sumRow};
@@ -106,11 +106,31 @@ private:
     }
   }
 
-  void packA(int64_t rows, int64_t depth, const uint16_t *a) {
+  void packA(int64_t rows, int64_t depth, Operand a) {
     int64_t steps = ceilDiv(depth, kUnitK);
-    for (int64_t i = 0; i < rows; i += kUnitRows)
-      packTiles({a + i * p.aRow, p.aRow, p.aCol}, least(kUnitRows, rows - i), depth,
-                steps, tiles + i * steps * kUnitK);
+    auto pack = [&](Halves from, int64_t k, int64_t first, int64_t together) {
+      for (int64_t i = 0; i < rows; i += kUnitRows)
+        packTiles({from.data + i * from.row, from.row, from.col},
+                  least(kUnitRows, rows - i), k, together,
+                  tiles + (i * steps + first * kUnitRows) * kUnitK);
+    };
+    if (!a.coded)
+      return pack({a.as<Bf16>(), p.aRow, p.aCol}, depth, 0, steps);
+    static_assert(kPieceSteps == kUnitK);
+    decodePieces<uint16_t>(
+        a, p.aRow, p.aCol, rows, depth, [&](const Piece<uint16_t> &piece) {
+          pack({piece.data, piece.row, piece.col}, piece.steps, piece.first / kUnitK, 1);
+        });
+  }
+
+  void packB(Operand b, int64_t cols, int64_t depth, int64_t pairs) {
+    if (!b.coded)
+      return packPairs({b.as<Bf16>(), p.bCol, p.bRow}, cols, depth, pairs, panel);
+    decodePieces<uint16_t>(
+        b, p.bCol, p.bRow, cols, depth, [&](const Piece<uint16_t> &piece) {
+          packPairs({piece.data, piece.row, piece.col}, cols, piece.steps, kUnitK / 2,
+                    panel + piece.first * kPanelCols);
+        });
   }
 
   struct Place {
@@ -123,11 +143,15 @@ private:
   /// A run of k.
   struct Sweep {
     int64_t depth;
-    const uint16_t *b;
+    Operand b;
     int64_t k0;
     Place from, to;
     bool adds; ///< to what `from` holds
   };
+
+  const uint16_t *panelOf(const Sweep &s, int64_t j) const {
+    return columnsFrom(s.b, j).at(s.k0 * kPanelCols).as<Bf16>();
+  }
 
   void overPanels(int64_t rows, int64_t cols, const Sweep &s) {
     int64_t steps = ceilDiv(s.depth, kUnitK);
@@ -137,13 +161,13 @@ private:
                       panel + (steps - 1) * kStepElements, steps};
       Ahead ahead{nullptr, nullptr, 0};
       if (packed)
-        usePacked(columnsFrom(s.b, j) + s.k0 * kPanelCols, s.depth, x);
+        usePacked(panelOf(s, j), s.depth, x);
       else
-        packPairs({columnsFrom(s.b, j) + s.k0 * p.bRow, p.bCol, p.bRow}, width, s.depth,
-                  steps * (kUnitK / 2), panel);
+        packB(columnsFrom(s.b, j).at(s.k0 * p.bRow), width, s.depth,
+              steps * (kUnitK / 2));
       if (packed && j + kPanelCols < cols)
-        ahead = nextPanel(columnsFrom(s.b, j + kPanelCols) + s.k0 * kPanelCols, steps,
-                          s.depth, ceilDiv(rows, kBlock));
+        ahead =
+            nextPanel(panelOf(s, j + kPanelCols), steps, s.depth, ceilDiv(rows, kBlock));
       for (int64_t i = 0; i < rows; i += kBlock) {
         int64_t height = least(kBlock, rows - i);
         x.a = tiles + i * steps * kUnitK;
@@ -205,8 +229,8 @@ void multiplyRows(const GemmParams &p, const Buffers &to, int64_t first, int64_t
     int64_t matrix = (b0 * p.bBatch0 + b1 * p.bBatch1) * (to.packed ? 2 : 1);
     int64_t columns = to.packed ? 2 * j0 * p.k : j0 * p.bCol;
     if (p.k > 0)
-      block.multiply(rows, j1 - j0, to.a + b0 * p.aBatch0 + b1 * p.aBatch1 + i * p.aRow,
-                     to.b + matrix + columns, c);
+      block.multiply(rows, j1 - j0, to.a.at(b0 * p.aBatch0 + b1 * p.aBatch1 + i * p.aRow),
+                     to.b.at(matrix + columns), c);
     else if (!p.accumulate)
       fillZeros(rows, j1 - j0, c, p.cRow);
     r += rows;
@@ -215,11 +239,12 @@ void multiplyRows(const GemmParams &p, const Buffers &to, int64_t first, int64_t
 
 void multiply(const GemmParams &p, bool packed, void *const *buffers, int64_t begin,
               int64_t end) {
-  Buffers to{static_cast<const uint16_t *>(buffers[0]),
-             static_cast<const uint16_t *>(buffers[1]),
-             {buffers[2], p.cType},
+  ProductOperands operands(p, buffers);
+  Buffers to{operands.a,
+             operands.b,
+             {operands.c, p.cType},
              packed,
-             static_cast<uint8_t *>(buffers[3]),
+             static_cast<uint8_t *>(operands.workspace),
              gemmWorkerBytes(p)};
   walkUnits(p, begin, end, [&](int64_t first, int64_t last, int64_t j0, int64_t j1) {
     multiplyRows(p, to, first, last, j0, j1);
@@ -266,15 +291,16 @@ void gemmSplitK(void *const *buffers, const int64_t *params, int64_t begin, int6
   auto p = readParams<GemmSplitKParams>(params);
   if (!usesPairs(p.aType, p.bType))
     return SLUICE_BELOW::gemmSplitK(buffers, params, begin, end, worker);
+  ProductOperands operands(p, buffers);
   walkSlices(p, begin, end,
              [&](const GemmParams &part, int64_t slice, int64_t first, int64_t last,
                  int64_t j0, int64_t j1) {
                int64_t k0 = slice * p.sliceK;
-               Buffers to{static_cast<const uint16_t *>(buffers[0]) + k0 * p.aCol,
-                          static_cast<const uint16_t *>(buffers[1]) + k0 * p.bRow,
-                          Result{buffers[2], format::kF32}.at(slice * p.m * p.n),
+               Buffers to{operands.a.at(k0 * p.aCol),
+                          operands.b.at(k0 * p.bRow),
+                          Result{operands.c, format::kF32}.at(slice * p.m * p.n),
                           false,
-                          static_cast<uint8_t *>(buffers[3]),
+                          static_cast<uint8_t *>(operands.workspace),
                           gemmSplitKWorkerBytes(p)};
                multiplyRows(part, to, first, last, j0, j1);
              });

@@ -127,13 +127,21 @@ template <typename Body> SLUICE_INLINE void byFormat(int64_t type, Body body) {
   }
 }
 
-/// An operand of any format, from some element on.
+struct CodedTensor;
+
+/// An operand of any format, from some element on. One of codes keeps its data and counts
+/// elements (Codes.h).
 struct Operand {
   const void *data;
   int64_t type;
+  const CodedTensor *coded = nullptr;
+  int64_t first = 0;
 
   Operand at(int64_t elements) const {
-    return {static_cast<const uint8_t *>(data) + elements * formatBytes(type), type};
+    if (coded)
+      return {data, type, coded, first + elements};
+    return {static_cast<const uint8_t *>(data) + elements * formatBytes(type), type,
+            nullptr, 0};
   }
   template <typename S> const typename S::Element *as() const {
     return static_cast<const typename S::Element *>(data);

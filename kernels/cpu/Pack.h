@@ -2,6 +2,7 @@
 // Packing of product operands: panels of `Width` rows of a matrix stored [k][Width] in
 // f32, so that a step of k reads consecutive floats.
 
+#include "kernels/cpu/Codes.h"
 #include "kernels/cpu/Tile.h"
 #include "kernels/cpu/Transpose.h"
 
@@ -56,6 +57,10 @@ static void packPanel(const typename S::Element *from, int64_t row, int64_t col,
 template <int Width>
 SLUICE_INLINE void packPanelOf(Operand from, int64_t row, int64_t col, int64_t rows,
                                int64_t k, float *to) {
+  if (from.coded)
+    return decodePieces<float>(from, row, col, rows, k, [&](const Piece<float> &p) {
+      packPanel<Width>(p.data, p.row, p.col, rows, p.steps, to + p.first * Width);
+    });
   byFormat(from.type, [&]<typename S>(S) {
     packPanel<Width, S>(from.as<S>(), row, col, rows, k, to);
   });
@@ -64,6 +69,12 @@ SLUICE_INLINE void packPanelOf(Operand from, int64_t row, int64_t col, int64_t r
 /// Panels of 12 rows of A one after another, each [k][12].
 SLUICE_INLINE void packRows(Operand a, int64_t row, int64_t col, int64_t rows, int64_t k,
                             float *to) {
+  if (a.coded)
+    return decodePieces<float>(a, row, col, rows, k, [&](const Piece<float> &p) {
+      for (int64_t i = 0; i < rows; i += kTileRows)
+        packPanel<kTileRows>(p.data + i * p.row, p.row, p.col, least(kTileRows, rows - i),
+                             p.steps, to + i * k + p.first * kTileRows);
+    });
   for (int64_t i = 0; i < rows; i += kTileRows, to += k * kTileRows)
     packPanelOf<kTileRows>(a.at(i * row), row, col, least(kTileRows, rows - i), k, to);
 }
