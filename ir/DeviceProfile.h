@@ -37,7 +37,7 @@ struct DeviceRates {
   ProductRates product, conv{250e9, 8e9, 8e9, 10e9},
       convWeightGrad{250e9, 8e9, 8e9, 10e9};
   double f64Flops = 60e9, bf16Flops = 250e9, f16Flops = 250e9, f8Flops = 250e9;
-  /// Of convolutions of 16-bit operands; 0: as products of their type.
+  /// Of convolutions of bf16; 0: as its products. Those of f16 run at the rate of f32.
   double conv16Flops = 0;
   double vectorFlops = 160e9; ///< elementwise arithmetic and reductions
   double indexBytes = 20e9;   ///< per second: gather, scatter, pools
@@ -50,6 +50,9 @@ struct DeviceRates {
   double rankBytesPerSecond = 8e9, rankLatencyUs = 5;  ///< to another rank, one direction
   /// Of collectives in which all pairs of ranks exchange; 0: rings and trees.
   double rankRounds = 0;
+  /// What a message takes from the launches beside it where it has no processor of its
+  /// own: for itself, and bytes per second (0: nothing for bytes).
+  double rankMessageUs = 0, rankHostBytesPerSecond = 0;
   double ranksPerNode = 0;                             ///< 0: however many there are
   double nodeBytesPerSecond = 1e9, nodeLatencyUs = 10; ///< of a rank to other nodes
   int64_t tileRows = 12, tileCols = 32; ///< of a product; sizes are rounded up to them

@@ -1,7 +1,9 @@
 #include "passes/LaunchCosts.h"
 
 #include "passes/AddProduct.h"
+#include "passes/CodedProducts.h"
 #include "passes/ContractShape.h"
+#include "passes/NarrowReads.h"
 #include "passes/PlanLaunches.h"
 #include "passes/lowering/Lowerings.h"
 
@@ -43,6 +45,8 @@ template <typename Rates> auto fieldsOf(Rates &r) {
                     &r.rankBytesPerSecond,
                     &r.rankLatencyUs,
                     &r.rankRounds,
+                    &r.rankMessageUs,
+                    &r.rankHostBytesPerSecond,
                     &r.ranksPerNode,
                     &r.nodeBytesPerSecond,
                     &r.nodeLatencyUs};
@@ -92,10 +96,11 @@ double flopsOf(Operation *op) {
 }
 
 double productUs(graph::ContractOp op, double flops, double bytes,
-                 const DeviceRates &rates) {
+                 const DeviceRates &rates, bool readsCodes = false) {
   LaunchWork work(rates);
   int64_t units = 0, chunk = 1;
   if (std::optional<GemmParams> shape = contractAsGemm(op)) {
+    shape->bCodes.format = readsCodes; // any: B is not packed ahead
     GemmPlan plan = planGemm(*shape, /*wholeRows=*/false, rates.threads);
     bool splits = plan.kind == GemmPlan::SplitK;
     units = splits ? plan.splitUnits : plan.gemmUnits;
@@ -114,16 +119,19 @@ std::optional<KernelWork> convolutionWork(Operation *op) {
   std::optional<ConvGeometry> g = convGeometry(op);
   if (!g || isDepthwise(*g))
     return std::nullopt;
-  int64_t type =
-      formatOf(graph::tensorType(op->getOperand(0)).getElementType()).value_or(0);
+  auto stored = [op](unsigned i) {
+    Type element = graph::tensorType(narrowSource(op->getOperand(i))).getElementType();
+    return formatOf(element).value_or(format::kF32);
+  };
+  int64_t type = stored(0), second = stored(1);
   if (isa<graph::ConvWeightGradOp>(op)) {
     ConvWeightGradParams params = planConvWeightGrad(*g);
-    params.xType = type;
+    params.xType = type, params.dyType = second;
     return convWeightGradWork(params);
   }
   bool grad = isa<graph::ConvInputGradOp>(op);
-  return convWork(grad ? planConvInputGrad(*g, type, type, type)
-                       : planConvForward(*g, type, type, type),
+  return convWork(grad ? planConvInputGrad(*g, type, second, type)
+                       : planConvForward(*g, type, second, type),
                   grad);
 }
 
@@ -180,7 +188,9 @@ LinkTopology linksOf(const DeviceRates &rates) {
   return {{rates.rankBytesPerSecond, rates.rankLatencyUs},
           int64_t(rates.ranksPerNode),
           {rates.nodeBytesPerSecond, rates.nodeLatencyUs},
-          rates.rankRounds};
+          rates.rankRounds,
+          {rates.rankMessageUs,
+           rates.rankHostBytesPerSecond > 0 ? 1e6 / rates.rankHostBytesPerSecond : 0}};
 }
 
 CollectiveKind collectiveKindOf(StringRef name) {
@@ -268,6 +278,11 @@ double operationUs(Operation *op, const DeviceRates &rates) {
   double flops = flopsOf(op), bytes = operandBytes(op) - untouchedBytes(op);
   if (graph::ContractOp product = addedProduct(op))
     return productUs(product, product.flops(), bytes, rates);
+  if (graph::ContractOp product = codedProduct(op)) {
+    bool readsCodes =
+        productSource(cast<graph::RegionOp>(op), product.getRhs()).format.has_value();
+    return productUs(product, product.flops(), bytes, rates, readsCodes);
+  }
   if (auto product = dyn_cast<graph::ContractOp>(op))
     return productUs(product, flops, bytes, rates);
   LaunchWork work(rates);

@@ -7,8 +7,8 @@
 namespace sluice {
 
 /// A cast from 16 bits to f32 that nothing reads but kernels which read 16 bits too: of
-/// matrix products, average pools and their gradients, and of what is added up by
-/// `scatter_add`.
+/// matrix products, convolutions, average pools and their gradients, and of what is added
+/// up by `scatter_add`.
 bool isReadNarrow(mlir::Operation *op);
 /// Some reader is such a kernel.
 bool mayBeReadNarrow(mlir::Operation *op);

@@ -2,6 +2,8 @@
 // products, which read weights where they lie.
 
 #include "kernels/Params.h"
+#include "passes/ContractShape.h"
+#include "passes/NarrowReads.h"
 #include "passes/lowering/Lowerings.h"
 #include "passes/lowering/Spatial.h"
 
@@ -34,17 +36,35 @@ void fillZeros(Operation *op, ProgramBuilder &builder) {
             FloatAttr::get(type.getElementType(), 0.0), builder);
 }
 
+/// What the kernels read, and the formats of that and of the result.
+struct Operands {
+  Value first, second;
+  int64_t firstFormat = 0, secondFormat = 0, resultFormat = 0;
+};
+
+FailureOr<Operands> operandsOf(Operation *op) {
+  auto formats = formatsOf(op);
+  if (failed(formats))
+    return failure();
+  auto formatOfValue = [](Value value) {
+    return *formatOf(graph::tensorType(value).getElementType());
+  };
+  Value first = narrowSource(op->getOperand(0)), second = narrowSource(op->getOperand(1));
+  return Operands{first, second, formatOfValue(first), formatOfValue(second),
+                  formats->back()};
+}
+
 /// `Params`: a geometry and the formats of both operands and the result.
 template <typename Params>
-void lowerDepthwise(Operation *op, StringRef kernel, const Params &params, int64_t units,
-                    double flops, int64_t workerBytes, ProgramBuilder &builder) {
-  StageSpec stage{
-      builder.symbols.builtin(kernel),
-      {builder.bufferOf(op->getOperand(0)), builder.bufferOf(op->getOperand(1))},
-      {builder.destination(op->getResult(0))},
-      workerBytes,
-      packParams(params),
-      {}};
+void lowerDepthwise(Operation *op, StringRef kernel, const Operands &operands,
+                    const Params &params, int64_t units, double flops,
+                    int64_t workerBytes, ProgramBuilder &builder) {
+  StageSpec stage{builder.symbols.builtin(kernel),
+                  {builder.bufferOf(operands.first), builder.bufferOf(operands.second)},
+                  {builder.destination(op->getResult(0))},
+                  workerBytes,
+                  packParams(params),
+                  {}};
   builder.launch(op, {op->getName().stripDialect().str(), units, 1, flops}, stage);
 }
 
@@ -64,23 +84,24 @@ std::optional<ConvGeometry> convGeometry(Operation *op) {
 }
 
 LogicalResult lowerConv(graph::ConvOp op, ProgramBuilder &builder) {
-  auto formats = formatsOf(op);
-  if (failed(formats))
+  FailureOr<Operands> operands = operandsOf(op);
+  if (failed(operands))
     return failure();
-  int64_t source = (*formats)[0], weights = (*formats)[1], result = (*formats)[2];
   if (isEmpty(op.getY()) || isEmpty(op.getX()) || isEmpty(op.getW()))
     return fillZeros(op, builder), success();
   ConvGeometry g = *convGeometry(op);
   if (isDepthwise(g)) {
-    DepthwiseParams params{g, source, weights, result};
-    lowerDepthwise(op, "depthwise_forward_f32", params, g.n * g.m, op.flops(),
+    DepthwiseParams params{g, operands->firstFormat, operands->secondFormat,
+                           operands->resultFormat};
+    lowerDepthwise(op, "depthwise_forward_f32", *operands, params, g.n * g.m, op.flops(),
                    /*workerBytes=*/0, builder);
     return success();
   }
-  ConvParams params = planConvForward(g, source, weights, result);
+  ConvParams params = planConvForward(g, operands->firstFormat, operands->secondFormat,
+                                      operands->resultFormat);
   builder.launch(op, {"conv", convForwardUnits(params), 1, op.flops()},
                  {builder.symbols.builtin("conv_forward_f32"),
-                  {builder.bufferOf(op.getX()), builder.bufferOf(op.getW())},
+                  {builder.bufferOf(operands->first), builder.bufferOf(operands->second)},
                   {builder.destination(op.getY())},
                   convForwardWorkerBytes(params),
                   packParams(params),
@@ -89,23 +110,24 @@ LogicalResult lowerConv(graph::ConvOp op, ProgramBuilder &builder) {
 }
 
 LogicalResult lowerConvInputGrad(graph::ConvInputGradOp op, ProgramBuilder &builder) {
-  auto formats = formatsOf(op);
-  if (failed(formats))
+  FailureOr<Operands> operands = operandsOf(op);
+  if (failed(operands))
     return failure();
-  int64_t source = (*formats)[0], weights = (*formats)[1], result = (*formats)[2];
   if (isEmpty(op.getY()) || isEmpty(op.getDy()) || isEmpty(op.getW()))
     return fillZeros(op, builder), success();
   ConvGeometry g = *convGeometry(op);
   if (isDepthwise(g)) {
-    DepthwiseParams params{g, source, weights, result};
-    lowerDepthwise(op, "depthwise_input_grad_f32", params, g.n * g.c, op.flops(),
-                   depthwiseWorkerBytes(params, /*inputGrad=*/true), builder);
+    DepthwiseParams params{g, operands->firstFormat, operands->secondFormat,
+                           operands->resultFormat};
+    lowerDepthwise(op, "depthwise_input_grad_f32", *operands, params, g.n * g.c,
+                   op.flops(), depthwiseWorkerBytes(params, /*inputGrad=*/true), builder);
     return success();
   }
-  ConvParams params = planConvInputGrad(g, source, weights, result);
+  ConvParams params = planConvInputGrad(g, operands->firstFormat, operands->secondFormat,
+                                        operands->resultFormat);
   builder.launch(op, {"conv_input_grad", convInputGradUnits(params), 1, op.flops()},
                  {builder.symbols.builtin("conv_input_grad_f32"),
-                  {builder.bufferOf(op.getDy()), builder.bufferOf(op.getW())},
+                  {builder.bufferOf(operands->first), builder.bufferOf(operands->second)},
                   {builder.destination(op.getY())},
                   convInputGradWorkerBytes(params),
                   packParams(params),
@@ -114,29 +136,29 @@ LogicalResult lowerConvInputGrad(graph::ConvInputGradOp op, ProgramBuilder &buil
 }
 
 LogicalResult lowerConvWeightGrad(graph::ConvWeightGradOp op, ProgramBuilder &builder) {
-  auto formats = formatsOf(op);
-  if (failed(formats))
+  FailureOr<Operands> operands = operandsOf(op);
+  if (failed(operands))
     return failure();
-  int64_t xFormat = (*formats)[0], dyFormat = (*formats)[1], dwFormat = (*formats)[2];
   if (isEmpty(op.getY()) || isEmpty(op.getDy()) || isEmpty(op.getX()))
     return fillZeros(op, builder), success();
   ConvGeometry g = *convGeometry(op);
   if (isDepthwise(g)) {
-    DepthwiseWeightGradParams params{g, xFormat, dyFormat, dwFormat};
-    lowerDepthwise(op, "depthwise_weight_grad_f32", params, g.m, op.flops(),
+    DepthwiseWeightGradParams params{g, operands->firstFormat, operands->secondFormat,
+                                     operands->resultFormat};
+    lowerDepthwise(op, "depthwise_weight_grad_f32", *operands, params, g.m, op.flops(),
                    /*workerBytes=*/0, builder);
     return success();
   }
   ConvWeightGradParams params = planConvWeightGrad(g);
-  params.xType = xFormat, params.dyType = dyFormat;
+  params.xType = operands->firstFormat, params.dyType = operands->secondFormat;
   Value result = builder.destination(op.getY());
   // Sums are f32: only the last addition rounds them.
-  bool direct = params.slices == 1 && dwFormat == format::kF32;
+  bool direct = params.slices == 1 && operands->resultFormat == format::kF32;
   Value partial =
       direct ? result : builder.buffer("partial", "workspace", convPartialBytes(params));
   builder.launch(op, {"conv_weight_grad", convWeightGradUnits(params), 1, op.flops()},
                  {builder.symbols.builtin("conv_weight_grad_f32"),
-                  {builder.bufferOf(op.getX()), builder.bufferOf(op.getDy())},
+                  {builder.bufferOf(operands->first), builder.bufferOf(operands->second)},
                   {partial},
                   convWeightGradWorkerBytes(params),
                   packParams(params),
@@ -144,8 +166,13 @@ LogicalResult lowerConvWeightGrad(graph::ConvWeightGradOp op, ProgramBuilder &bu
   if (direct)
     return success();
   int64_t cols = graph::tensorType(op.getY()).getNumElements() / g.m;
-  SumSlicesParams sum{
-      g.m, cols, params.slices, cols, 0, std::max<int64_t>(1, (g.m + 7) / 8), dwFormat};
+  SumSlicesParams sum{g.m,
+                      cols,
+                      params.slices,
+                      cols,
+                      0,
+                      std::max<int64_t>(1, (g.m + 7) / 8),
+                      operands->resultFormat};
   builder.launch(op, {"sum slices", sumSlicesUnits(sum), 1, 0},
                  {builder.symbols.builtin("sum_slices_f32"),
                   {partial},

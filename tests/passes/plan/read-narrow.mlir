@@ -45,4 +45,20 @@ module attributes {graph.threads = 1 : i64} {
     %2 = graph.contract %x, %1 {lhs_batch = array<i64>, rhs_batch = array<i64>, lhs_contract = array<i64: 1>, rhs_contract = array<i64: 0>} : (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>
     return %2 : tensor<2x4xf32>
   }
+
+  // And convolutions; but two casts do not make one of f32 a convolution of bf16 by bf16, which has other bits: its weights are
+  // widened.
+  // CHECK-LABEL: plan.program @step
+  // CHECK-DAG: %[[X:.*]] = plan.buffer {{.*}} size 300 {plan.element = bf16}
+  // CHECK-DAG: %[[W:.*]] = plan.buffer "" "activations" size 432 {plan.element = f32}
+  // CHECK-DAG: %[[Y:.*]] = plan.buffer "y" "io" size 288
+  // CHECK: plan.stage @conv_forward_f32 ins(%[[X]], %[[W]]) outs(%[[Y]]
+  func.func @step(%x: tensor<2x3x5x5xf32> {graph.name = "x"}, %w: tensor<4x3x3x3xf32> {graph.name = "w"}) -> (tensor<2x4x3x3xf32> {graph.name = "y"}) {
+    %0 = graph.cast %x {element_type = bf16} : (tensor<2x3x5x5xf32>) -> tensor<2x3x5x5xbf16>
+    %1 = graph.cast %0 {element_type = f32} : (tensor<2x3x5x5xbf16>) -> tensor<2x3x5x5xf32>
+    %2 = graph.cast %w {element_type = bf16} : (tensor<4x3x3x3xf32>) -> tensor<4x3x3x3xbf16>
+    %3 = graph.cast %2 {element_type = f32} : (tensor<4x3x3x3xbf16>) -> tensor<4x3x3x3xf32>
+    %4 = graph.conv %1, %3 {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads_begin = array<i64: 0, 0>, pads_end = array<i64: 0, 0>, groups = 1 : i64} : (tensor<2x3x5x5xf32>, tensor<4x3x3x3xf32>) -> tensor<2x4x3x3xf32>
+    return %4 : tensor<2x4x3x3xf32>
+  }
 }
