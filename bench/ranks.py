@@ -5,7 +5,10 @@ plan over links that take no time.
 
   hidden   of what the one message adds to the step, what messages beside the backward part do not
   allowed  the same by the times that compile predicts for that link: what dependences and buckets let be hidden
-  waits    share of the step in which launches wait for the other rank, beside the 38 % that the notes report at 200 us"""
+  waits    share of the step in which launches wait for the other rank, beside the 38 % that the notes report at 200 us
+
+With --modes: the step of each update mode (of groups by topology) over each link, beside the step of its own plan over links that take
+no time, the compute-only bound, and beside `sync`."""
 import argparse
 import ctypes
 import json
@@ -28,6 +31,12 @@ import capi  # noqa: E402
 SLUICE = os.environ["SLUICE"]
 LINKS = [(200, 1e9), (200, 1e8), (2000, 1e9), (2000, 1e8)]  # us, bytes a second
 SPEC = "optimizer: {{kind: adamw, lr: 1.0e-4}}\nloss: {loss}\nseed: 3\nthreads: 1\nparallel: {{data: 2}}\ncomm: {{bucket: {bucket}}}\n"
+MODES = {  # of `update`, by name; `sync` has buckets by predicted times
+    "sync": "",
+    "overlap": "update: {grouping: topology, group_size: 2, mode: overlap}\n",
+    "interleave-2": "update: {grouping: topology, group_size: 2, mode: {interleave: 2}}\n",
+    "defer-1": "update: {grouping: topology, group_size: 2, mode: {defer: 1}}\n",
+}
 CLASSES = "{kind: cross_entropy, logits: logits, labels: labels}"
 CASES = {
     "fashion-cnn": (ROOT / "examples/fashion-mnist/fashion-cnn.onnx", "shapes: {batch: 64}\n", lambda r: (r.random((64, 1, 28, 28), np.float32), r.integers(0, 10, 64))),
@@ -54,15 +63,17 @@ def shaped_comms(latency_us, rate):
     return comms
 
 
-def compile_plan(case, folder, bucket, link):
+def compile_plan(case, folder, bucket, link, mode="sync"):
     """The plan for that link, and its predicted time on the link and waiting in a step."""
     model, more, _ = CASES[case]
-    name = f"{case}-{bucket}-{link[0]}-{link[1]:g}"
+    name = f"{case}-{mode}-{bucket}-{link[0]}-{link[1]:g}"
     profile = (ROOT / "frontend/devices/cpu.yaml").read_text().splitlines()
     device, spec, plan = (pathlib.Path(folder) / f"{name}{ending}" for ending in (".dev.yaml", ".yaml", ".plan"))
-    ours = f"ranks: {{rate: {link[1]:g}, latency_us: {link[0]}, rounds: 3}}"
+    own = next(line for line in profile if line.startswith("ranks:"))
+    costs = "".join(f", {word} {own.split(word)[1].split(',')[0].split('}')[0].strip()}" for word in ("message_us:", "host_rate:") if word in own)
+    ours = f"ranks: {{rate: {link[1]:g}, latency_us: {link[0]}, rounds: 3{costs}}}"
     device.write_text("\n".join(ours if line.startswith("ranks:") else line for line in profile) + "\n")
-    spec.write_text(SPEC.format(loss=CLASSES, bucket=bucket) + more)
+    spec.write_text(SPEC.format(loss=CLASSES, bucket=bucket) + more + MODES[mode])
     done = subprocess.run([SLUICE, "compile", model, "--spec", spec, "--device", device, "-o", plan, "--json"], check=True, capture_output=True, text=True)
     note = next(note for note in json.loads(done.stdout)["notes"] if note.startswith("comm: "))
     words = note.replace(";", "").replace(",", "").split()
@@ -99,14 +110,37 @@ def step_times(plan, arrays, link, steps):
     return statistics.quantiles(times[len(times) // 5:], n=4)
 
 
+def compare_modes(arguments, lines):
+    print(f"{'case':14} {'link':>18} {'mode':>14} {'messages':>8} {'no link':>9} {'step':>9} {'to bound':>9} {'to sync':>8}")
+    with tempfile.TemporaryDirectory() as folder:
+        for case in arguments.cases:
+            arrays = CASES[case][2](np.random.default_rng(1))
+            for link in LINKS:
+                plans = {mode: compile_plan(case, folder, "auto", link, mode) for mode in arguments.modes}
+                runs = {mode: [] for mode in plans}
+                for _ in range(arguments.rounds):
+                    for mode, (plan, _) in plans.items():
+                        runs[mode].append([step_times(plan, arrays, l, arguments.steps)[1] for l in ((0, 0), link)])
+                times = {mode: [statistics.median(column) for column in zip(*values)] for mode, values in runs.items()}
+                for mode, (free, step) in times.items():
+                    sync = times.get("sync", (None, None))[1]
+                    print(f"{case:14} {link[0]:>7} us {link[1] / 1e9:>4g} GB/s {mode:>14} {plans[mode][1]['messages']:>8.0f} {free:>9.0f} {step:>9.0f} {step / free:>9.3f} "
+                          f"{step / sync if sync else 0:>8.3f}")
+                    lines.add(f"{case}-{mode}-{link[0]}us-{link[1] / 1e9:g}GBs", "step_us", step, sync, peer_name="update.mode: sync", no_link_us=free, to_bound=step / free,
+                              planned=plans[mode][1], spread=[min(r[1] for r in runs[mode]), max(r[1] for r in runs[mode])], ranks=2)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", default=list(CASES))
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--modes", type=lambda text: text.split(","), help=f"of {', '.join(MODES)}, with commas: compare update modes instead")
     parser.add_argument("--out")
     arguments = parser.parse_args()
     lines = Lines(arguments.out, "ranks", 1)
+    if arguments.modes:
+        return compare_modes(arguments, lines)
     print(f"{'case':14} {'link':>18} {'KB':>8} {'messages':>8} {'no link':>9} {'overlap':>9} {'behind':>9} {'hidden':>7} {'allowed':>8} {'waits':>6}")
     with tempfile.TemporaryDirectory() as folder:
         for case in arguments.cases:

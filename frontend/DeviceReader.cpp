@@ -52,6 +52,8 @@ std::vector<RateField> fieldsOf(DeviceRates &r) {
                           {"ranks", "rate", &r.rankBytesPerSecond},
                           {"ranks", "latency_us", &r.rankLatencyUs},
                           {"ranks", "rounds", &r.rankRounds},
+                          {"ranks", "message_us", &r.rankMessageUs},
+                          {"ranks", "host_rate", &r.rankHostBytesPerSecond},
                           {"nodes", "ranks", &r.ranksPerNode},
                           {"nodes", "rate", &r.nodeBytesPerSecond},
                           {"nodes", "latency_us", &r.nodeLatencyUs}})

@@ -16,6 +16,7 @@ CollectiveTimes replay(const CollectiveTimeline &timeline, int64_t ranks,
   double now = 0, linkFree = 0;
   std::vector<double> ends; // of the messages sent
   size_t sent = 0;
+  HostDebt debt;
   auto send = [&](int64_t launched) {
     for (; sent < timeline.messages.size(); ++sent) {
       const CollectiveTimeline::Message &message = timeline.messages[sent];
@@ -25,11 +26,13 @@ CollectiveTimes replay(const CollectiveTimeline &timeline, int64_t ranks,
       double us = fastestWay(costs, message.bytes).us(message.bytes);
       linkFree = std::max(now, linkFree) + us;
       times.linkUs += us;
+      debt.add(links.host.us(message.bytes));
       ends.push_back(linkFree);
     }
   };
   auto waitUntil = [&](double us) {
     times.waitedUs += std::max(0.0, us - now);
+    debt.pass(std::max(0.0, us - now));
     now = std::max(now, us);
   };
   send(0);
@@ -37,11 +40,11 @@ CollectiveTimes replay(const CollectiveTimeline &timeline, int64_t ranks,
   for (const CollectiveTimeline::Launch &launch : timeline.launches) {
     if (size_t needed = std::min(size_t(launch.waits), ends.size()); needed > 0)
       waitUntil(ends[needed - 1]);
-    now += launch.us;
+    now += launch.us + debt.take();
     send(++launched);
   }
   waitUntil(linkFree);
-  times.us = now;
+  times.us = now + debt.take();
   return times;
 }
 

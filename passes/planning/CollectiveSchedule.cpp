@@ -1,6 +1,7 @@
 #include "passes/planning/CollectiveSchedule.h"
 
 #include <algorithm>
+#include <map>
 
 namespace sluice {
 
@@ -19,12 +20,15 @@ public:
       : problem(problem), done(problem.nodes.size(), 0), used(done), waited(done),
         messageOf(problem.nodes.size(), -1) {
     for (size_t i = 0; i < problem.nodes.size(); ++i)
-      if (problem.nodes[i].isCollective())
+      if (problem.nodes[i].isCollective()) {
         collectives.push_back(i);
-      else
+        if (isGrouped(i))
+          ++groups[keyOf(i)].missing;
+        else
+          ++unsent;
+      } else
         for (int32_t before : problem.nodes[i].after)
           waited[static_cast<size_t>(before)] = 1;
-    unsent = static_cast<int64_t>(collectives.size());
     findFeeds();
   }
 
@@ -52,11 +56,25 @@ public:
     for (const CollectiveSchedule::Message &message : result.messages)
       end = std::max(end, message.endUs);
     result.waitedUs += end - now;
-    result.timeUs = end;
+    debt.pass(end - now);
+    result.timeUs = end + debt.take();
     return std::move(result);
   }
 
 private:
+  /// The message of a group and kind, as far as it is known.
+  struct Group {
+    std::vector<int32_t> nodes;
+    int64_t missing = 0;
+  };
+
+  bool isGrouped(size_t index) const {
+    return problem.given.empty() && problem.nodes[index].group >= 0;
+  }
+  std::pair<int32_t, int32_t> keyOf(size_t index) const {
+    return {problem.nodes[index].group, problem.nodes[index].kind};
+  }
+
   /// What has to come before has been done; `stalls`: only a message is missing, and it
   /// is on its way or can be sent.
   bool isReady(size_t index, bool &stalls) const {
@@ -71,7 +89,7 @@ private:
       bool isSent = messageOf[b] >= 0;
       missing |=
           !isSent || result.messages[static_cast<size_t>(messageOf[b])].endUs > now;
-      incomplete |= !isSent && !problem.given.empty();
+      incomplete |= !isSent && (!problem.given.empty() || isGrouped(b));
     }
     stalls = missing && !incomplete;
     return !missing;
@@ -117,7 +135,7 @@ private:
 
   void launch(int32_t index) {
     const CollectiveProblem::Node &node = problem.nodes[static_cast<size_t>(index)];
-    now += node.us;
+    now += node.us + debt.take();
     result.order.push_back(index);
     for (int32_t before : node.after)
       if (const auto &other = problem.nodes[static_cast<size_t>(before)];
@@ -131,13 +149,20 @@ private:
 
   void add(int32_t index) {
     const CollectiveProblem::Node &node = problem.nodes[static_cast<size_t>(index)];
-    --unsent;
     if (waited[static_cast<size_t>(index)])
       heldNow += node.bytes;
     if (!problem.given.empty()) {
       sendGiven();
       return;
     }
+    if (isGrouped(static_cast<size_t>(index))) {
+      Group &group = groups[keyOf(static_cast<size_t>(index))];
+      group.nodes.push_back(index);
+      if (--group.missing == 0)
+        send(group.nodes);
+      return;
+    }
+    --unsent;
     if (!open.empty() && problem.nodes[static_cast<size_t>(open[0])].kind != node.kind)
       send();
     if (open.empty())
@@ -155,30 +180,35 @@ private:
       for (int32_t node : next)
         if (!done[static_cast<size_t>(node)])
           return;
-      open = next;
-      openBytes = 0;
-      for (int32_t node : next)
-        openBytes += problem.nodes[static_cast<size_t>(node)].bytes;
-      send();
+      std::vector<int32_t> nodes = next;
+      send(nodes);
     }
   }
 
   void send() {
-    if (open.empty())
-      return;
+    if (!open.empty())
+      send(open);
+    openBytes = 0;
+  }
+
+  /// As one message; empties `nodes`.
+  void send(std::vector<int32_t> &nodes) {
+    int64_t bytes = 0;
+    for (int32_t node : nodes)
+      bytes += problem.nodes[static_cast<size_t>(node)].bytes;
     CollectiveSchedule::Message message;
     message.launchesBefore = static_cast<int64_t>(result.order.size());
     message.beginUs = std::max(now, linkFreeUs);
     message.endUs =
         message.beginUs +
-        problem.messageUs(problem.nodes[static_cast<size_t>(open[0])].kind, openBytes);
+        problem.messageUs(problem.nodes[static_cast<size_t>(nodes[0])].kind, bytes);
     linkFreeUs = message.endUs;
-    for (int32_t node : open)
+    debt.add(problem.host.us(bytes));
+    for (int32_t node : nodes)
       messageOf[static_cast<size_t>(node)] = static_cast<int32_t>(result.messages.size());
-    message.nodes = std::move(open);
+    message.nodes = std::move(nodes);
     result.messages.push_back(std::move(message));
-    open.clear();
-    openBytes = 0;
+    nodes.clear();
   }
 
   /// No launch may run: what waits to be sent is sent, else time goes on to the end of
@@ -193,14 +223,27 @@ private:
       if (message.endUs > now && (next < 0 || message.endUs < next))
         next = message.endUs;
     if (next < 0)
-      return false;
+      return sendPartOfGroup();
     result.waitedUs += next - now;
+    debt.pass(next - now);
     now = next;
     return true;
   }
 
+  /// Where what a group still misses waits for what it has.
+  bool sendPartOfGroup() {
+    for (auto &[key, group] : groups)
+      if (!group.nodes.empty()) {
+        send(group.nodes);
+        return true;
+      }
+    return false;
+  }
+
   const CollectiveProblem &problem;
   CollectiveSchedule result;
+  std::map<std::pair<int32_t, int32_t>, Group> groups; // by group and kind
+  HostDebt debt;
   std::vector<char> done;         // launched, or given to a message
   std::vector<char> used;         // of collectives: a launch has waited for it
   std::vector<char> waited;       // a launch needs it: what none needs holds no bytes
@@ -219,20 +262,24 @@ double CollectiveProblem::messageUs(int32_t kind, int64_t bytes) const {
                       : fastestWay(ways[static_cast<size_t>(kind)], bytes).us(bytes);
 }
 
-int64_t fastestBucket(CollectiveProblem problem) {
+int64_t fastestBucket(const CollectiveProblem &problem) {
   int64_t total = 0;
   for (const CollectiveProblem::Node &node : problem.nodes)
     total += std::max<int64_t>(node.bytes, 0);
   constexpr int halves = 6;
-  int64_t best = problem.bucketBytes;
-  double least = scheduleCollectives(problem).timeUs;
-  for (int i = 1; i <= halves; ++i) {
-    problem.bucketBytes = std::max<int64_t>(1, total >> i);
-    if (problem.bucketBytes >= best)
+  int64_t best = std::max(problem.bucketBytes, total);
+  double least = 0;
+  for (int i = -1; i <= halves; ++i) {
+    int64_t bytes = i < 0    ? best
+                    : i == 0 ? problem.bucketBytes
+                             : std::max<int64_t>(1, total >> i);
+    if (i >= 0 && bytes >= best)
       continue;
-    double us = scheduleCollectives(problem).timeUs;
-    if (us < least)
-      least = us, best = problem.bucketBytes;
+    CollectiveProblem tried = problem;
+    tried.bucketBytes = bytes;
+    double us = scheduleCollectives(tried).timeUs;
+    if (i < 0 || us < least)
+      least = us, best = bytes;
   }
   return best;
 }

@@ -18,6 +18,8 @@ struct CollectiveProblem {
     int64_t bytes = 0;          ///< of a collective's message; launches: -1
     int32_t kind = 0;           ///< collectives of different kinds share no message
     std::vector<int32_t> after; ///< indices of nodes that come before it
+    /// All collectives of a group and kind are one message, whatever its bytes; -1: none.
+    int32_t group = -1;
     bool isCollective() const { return bytes >= 0; }
   };
   std::vector<Node> nodes;
@@ -25,6 +27,7 @@ struct CollectiveProblem {
   double latencyUs = 0, bytesPerUs = 1; ///< a message takes latency + bytes / rate
   /// Or, if there are any, the least of those of its kind.
   std::vector<std::vector<CollectiveCost>> ways;
+  HostWork host;
   int64_t bucketBytes = 0; ///< a message is sent when it has so many
   double windowUs = 0;     ///< or when its first part has waited so long; 0: no limit
   /// Bytes of collectives that launches may be put off for; then they wait.
@@ -51,10 +54,10 @@ struct CollectiveSchedule {
 /// The bytes from which a message's latency is at most a twentieth of its time.
 int64_t bucketBytesOf(double latencyUs, double bytesPerUs);
 
-/// The `bucketBytes` with which the schedule is shortest, of those in which latency is at
-/// most a twentieth, then of halves of the whole down to 1/64: what travels early may be
-/// worth more latency. Of equals the largest.
-int64_t fastestBucket(CollectiveProblem problem);
+/// The `bucketBytes` with which the schedule is shortest, of all in one message, those in
+/// which latency is at most a twentieth, then halves of the whole down to 1/64: what
+/// travels early may be worth more latency. Of equals the largest.
+int64_t fastestBucket(const CollectiveProblem &problem);
 
 CollectiveSchedule scheduleCollectives(const CollectiveProblem &problem);
 

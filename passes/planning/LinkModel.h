@@ -21,11 +21,36 @@ struct Link {
   double bytesPerSecond = 1e9, latencyUs = 0;
 };
 
+/// What a message takes from the launches beside it, where the threads that send, sum and
+/// receive have no processor of their own; while launches wait it costs nothing.
+struct HostWork {
+  double usPerMessage = 0, usPerByte = 0;
+  double us(int64_t bytes) const { return usPerMessage + usPerByte * double(bytes); }
+};
+
+/// Such work that is still to be done.
+class HostDebt {
+public:
+  void add(double us) { left += us; }
+  /// Launches wait so long.
+  void pass(double us) { left = left > us ? left - us : 0; }
+  /// A launch runs: all of it, beside the launch.
+  double take() {
+    double all = left;
+    left = 0;
+    return all;
+  }
+
+private:
+  double left = 0;
+};
+
 struct LinkTopology {
   Link within;         ///< to ranks of the same node
   int64_t perNode = 0; ///< ranks of a node; 0: all ranks are on one
   Link between;        ///< of each rank to those of other nodes
   double rounds = 0;   ///< of an exchange between all pairs; 0: rings and trees
+  HostWork host = {};
 };
 
 enum class CollectiveKind { AllReduce, ReduceScatter, AllGather };

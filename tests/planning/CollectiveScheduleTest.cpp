@@ -165,6 +165,73 @@ TEST(CollectiveSchedule, MessagesThatWaitForEachOtherAreAnError) {
   EXPECT_NE(scheduleCollectives(problem).error, "");
 }
 
+/// The messages of `backward` with layers in groups of `each`.
+CollectiveProblem grouped(int layers, int32_t each) {
+  CollectiveProblem problem = backward(layers);
+  for (size_t i = 0; i < problem.nodes.size(); ++i)
+    if (problem.nodes[i].isCollective())
+      problem.nodes[i].group = static_cast<int32_t>(i) / 3 / each;
+  return problem;
+}
+
+TEST(CollectiveSchedule, AGroupIsAMessageThatIsSentWhenItIsComplete) {
+  for (int64_t bucket : {1, 1 << 30}) {
+    CollectiveProblem problem = grouped(12, 4);
+    problem.bucketBytes = bucket;
+    CollectiveSchedule schedule = scheduleCollectives(problem);
+    expectValid(problem, schedule);
+    ASSERT_EQ(schedule.messages.size(), 3u);
+    for (const auto &message : schedule.messages)
+      EXPECT_EQ(message.nodes.size(), 4u);
+    EXPECT_DOUBLE_EQ(schedule.messages[0].beginUs, 40); // four layers
+  }
+}
+
+TEST(CollectiveSchedule, GroupsMayMixAndOthersGoBeside) {
+  CollectiveProblem problem = grouped(8, 1);
+  for (size_t i = 0; i < problem.nodes.size(); ++i)
+    if (problem.nodes[i].isCollective()) // 0, 1, none, 0, 1, none, 0, 1
+      problem.nodes[i].group = static_cast<int32_t>((i / 3 + 1) % 3) - 1;
+  problem.bucketBytes = 1 << 30;
+  CollectiveSchedule schedule = scheduleCollectives(problem);
+  expectValid(problem, schedule);
+  EXPECT_EQ(schedule.messages.size(), 3u);
+}
+
+TEST(CollectiveSchedule, PartsOfAGroupGoWhereTheRestWaitsForThem) {
+  CollectiveProblem problem;
+  problem.nodes = {launch(1), collective(8, {0}), launch(1, {1}), collective(8, {2})};
+  problem.nodes[1].group = problem.nodes[3].group = 0;
+  CollectiveSchedule schedule = scheduleCollectives(problem);
+  expectValid(problem, schedule);
+  EXPECT_EQ(schedule.messages.size(), 2u);
+}
+
+TEST(CollectiveSchedule, WorkOfTheHostTakesTimeFromLaunchesButNotFromWaits) {
+  CollectiveProblem problem = backward(2);
+  problem.host = {3, 0};
+  problem.bucketBytes = 1 << 20; // one message, behind all: 2000 bytes in 3 us
+  EXPECT_DOUBLE_EQ(scheduleCollectives(problem).timeUs, 20 + 3 + 2);
+  problem.bucketBytes = 1; // the first beside the second launch: 3 us more of that
+  CollectiveSchedule schedule = scheduleCollectives(problem);
+  EXPECT_DOUBLE_EQ(schedule.messages[1].beginUs, 23);
+}
+
+TEST(CollectiveSchedule, TheBucketIsNeverWorseThanOneMessage) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 100; ++round) {
+    CollectiveProblem problem = backward(2 + static_cast<int>(random() % 12));
+    problem.latencyUs = random() % 30;
+    problem.bytesPerUs = 1 + random() % 400;
+    problem.host = {double(random() % 20), 0.001 * double(random() % 20)};
+    problem.bucketBytes = 1 + random() % 3000;
+    problem.bucketBytes = fastestBucket(problem);
+    double chosen = scheduleCollectives(problem).timeUs;
+    problem.bucketBytes = 1 << 30;
+    EXPECT_LE(chosen, scheduleCollectives(problem).timeUs);
+  }
+}
+
 TEST(CollectiveSchedule, LatencyIsATwentiethOfABucket) {
   EXPECT_EQ(bucketBytesOf(20, 200e3), 76000000);
 }
