@@ -5,6 +5,7 @@
 #include "runtime/Session.h"
 #include "runtime/StateShard.h"
 #include "runtime/comm/Agree.h"
+#include "runtime/comm/HostRanks.h"
 
 #include <algorithm>
 #include <cstring>
@@ -57,8 +58,13 @@ Status Session::joinRanks() {
   for (size_t r = 0; r < ranks; ++r)
     windowShards.push_back({r * words, (r + 1) * words});
   if (planPtr->hasCollectives()) {
-    int threads = (team->size() + 1) * comm.size();
+    Result<int> here = ranksOnThisHost(comm);
+    if (!here)
+      return here.status();
+    int threads = (team->size() + 1) * *here;
     bool crowded = threads > static_cast<int>(std::thread::hardware_concurrency());
+    if (crowded)
+      comm.noteCrowded();
     auto queue = CommQueue::create(comm, crowded);
     if (!queue)
       return queue.status();

@@ -116,6 +116,9 @@ public:
   virtual void abort(const Status &reason) = 0;
   /// The first error, or success.
   virtual Status state() const = 0;
+  /// From now on there are more busy threads than processors (CommOptions::crowded). Not
+  /// during a call.
+  virtual void noteCrowded() {}
   /// Memory that the communicator itself holds, beside what the library below it does.
   virtual uint64_t scratchBytes() const { return 0; }
 
