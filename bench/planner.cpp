@@ -3,6 +3,7 @@
 // table of them.
 
 #include "passes/planning/Frontier.h"
+#include "passes/planning/Grouping.h"
 #include "passes/planning/MemoryPlanner.h"
 #include "passes/planning/Order.h"
 #include "passes/planning/PlacementChecker.h"
@@ -131,6 +132,46 @@ void measureOrder(const std::string &name, const RecomputeProblem &step) {
   print(name + "-placement", "gap", placed.gap());
 }
 
+/// Groups of a Transformer's forward graph of `layers` times 23 operations, between an
+/// embedding and a head.
+void measureGrouping(const std::string &name, int32_t layers) {
+  GroupingProblem problem;
+  auto value = [&](int64_t bytes) {
+    problem.values.push_back({bytes, true});
+    return int32_t(problem.values.size()) - 1;
+  };
+  auto parameter = [&](int64_t bytes) {
+    problem.parameters.push_back({bytes, bytes < 100'000});
+    return int32_t(problem.parameters.size()) - 1;
+  };
+  auto run = [&](std::vector<int32_t> reads, std::vector<int32_t> parameters) {
+    int32_t out = value(1 << 20);
+    double us = parameters.empty() ? 20 : 400;
+    problem.nodes.push_back({us, std::move(reads), {out}, std::move(parameters)});
+    return out;
+  };
+  int32_t x = run({value(1 << 10)}, {parameter(150 << 20)});
+  for (int32_t layer = 0; layer < layers; ++layer)
+    for (int part = 0; part < 2; ++part) { // attention and mlp, beside the residual
+      int32_t y = run({x}, {parameter(4096)});
+      std::vector<int32_t> branches;
+      for (int branch = 0; branch < (part == 0 ? 3 : 1); ++branch)
+        branches.push_back(run({run({y}, {parameter(16 << 20)})}, {parameter(4096)}));
+      for (int op = 0; op < (part == 0 ? 4 : 3); ++op)
+        branches.assign(1, run(branches, {}));
+      x = run({x, run({run(branches, {parameter(16 << 20)})}, {})}, {});
+    }
+  run({x}, {parameter(150 << 20)});
+  problem.groupSize = 8;
+  Clock clock;
+  Grouping grouping = groupByTopology(problem);
+  print(name, "seconds", clock.seconds());
+  print(name, "ops", double(problem.nodes.size()));
+  print(name, "groups", double(grouping.groups.size()));
+  print(name, "imbalance", grouping.imbalance);
+  print(name, "least_imbalance", grouping.leastImbalance);
+}
+
 void measureMiniMalloc(const std::string &folder) {
   double total = 0;
   int solved = 0, count = 0;
@@ -179,6 +220,7 @@ int main(int count, char **arguments) {
   measureFrontier("fan-out-10000", fanOut);
   measureOrder("fan-out-10000", fanOut);
   measureFrontier("fan-out-400-wide", fanOutStep(12, 400, 1));
+  measureGrouping("grouping-3000", 130);
   measureMiniMalloc(count > 1 ? arguments[1] : "../shared/data/minimalloc");
   return 0;
 }

@@ -239,8 +239,11 @@ void reportPlan(ModuleOp module, const BudgetChoice *choice, int64_t otherBytes,
   if (std::string line = updatesLine(module, report); !line.empty())
     addNote(module, "updates", line);
   if (auto lines = module->getAttrOfType<ArrayAttr>("graph.report"))
-    for (auto line : lines.getAsRange<StringAttr>())
-      report.notes.push_back(line.str());
+    for (auto line : lines.getAsRange<StringAttr>()) {
+      StringRef text = line;
+      bool warns = text.consume_front("warning: ");
+      (warns ? report.warnings : report.notes).push_back(text.str());
+    }
 }
 
 void describePlan(ModuleOp module, CompileReport &report) {

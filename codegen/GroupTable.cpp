@@ -1,5 +1,7 @@
 #include "codegen/GroupTable.h"
 
+#include "passes/SpikeRule.h"
+
 #include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
@@ -45,6 +47,21 @@ std::vector<std::unique_ptr<fbs::HyperChangeT>> changesOf(ArrayAttr changes) {
     list.push_back(std::move(entry));
   }
   return list;
+}
+
+std::unique_ptr<fbs::SpikeRuleT> spikesOf(ModuleOp module) {
+  auto rule = module->getAttrOfType<DictionaryAttr>(spikesAttr);
+  if (!rule)
+    return nullptr;
+  auto entry = std::make_unique<fbs::SpikeRuleT>();
+  auto real = [&](StringRef key) {
+    return rule.getAs<FloatAttr>(key).getValueAsDouble();
+  };
+  auto integer = [&](StringRef key) { return rule.getAs<IntegerAttr>(key).getInt(); };
+  entry->fluctuation = real("fluctuation"), entry->scale = real("scale");
+  entry->window = integer("window"), entry->max_times = integer("max_times");
+  entry->cooldown = integer("cooldown");
+  return entry;
 }
 
 std::vector<std::unique_ptr<fbs::ParamGroupT>> groupsOf(ModuleOp module) {

@@ -13,6 +13,8 @@ namespace sluice {
 
 /// From the module's `graph.groups`.
 std::vector<std::unique_ptr<fbs::ParamGroupT>> groupsOf(mlir::ModuleOp module);
+/// From its `graph.spikes`; null without.
+std::unique_ptr<fbs::SpikeRuleT> spikesOf(mlir::ModuleOp module);
 /// From its `graph.changes`, or those of a group; none of null.
 std::vector<std::unique_ptr<fbs::HyperChangeT>> changesOf(mlir::ArrayAttr changes);
 

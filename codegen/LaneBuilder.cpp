@@ -12,7 +12,7 @@ bool isHalf(Type element) { return element.isF16() || element.isBF16(); }
 Type registerType(Type element) {
   if (isHalf(element))
     return Float32Type::get(element.getContext());
-  if (element.isF32() || element.isInteger(1) || element.isInteger(32))
+  if (element.isF32() || element.isF64() || element.isInteger(1) || element.isInteger(32))
     return element;
   return IntegerType::get(element.getContext(), 64);
 }
@@ -163,13 +163,13 @@ void LaneBuilder::prefetch(Value address) {
 
 Value LaneBuilder::neutral(Combine combine, Type element) {
   Type type = registerType(element);
-  if (type.isF32()) {
-    float inf = std::numeric_limits<float>::infinity();
-    float value = combine == Combine::Sum   ? 0.0f
-                  : combine == Combine::Max ? -inf
-                  : combine == Combine::Min ? inf
-                                            : 1.0f;
-    return splat(b.getF32FloatAttr(value), element);
+  if (isa<FloatType>(type)) {
+    double inf = std::numeric_limits<double>::infinity();
+    double value = combine == Combine::Sum   ? 0
+                   : combine == Combine::Max ? -inf
+                   : combine == Combine::Min ? inf
+                                             : 1;
+    return splat(b.getFloatAttr(type, value), element);
   }
   // Of the type in memory: an i8 maximum over nothing is -128.
   unsigned width = element.getIntOrFloatBitWidth();

@@ -8,6 +8,7 @@
 #include "codegen/Variants.h"
 #include "passes/Collectives.h"
 #include "passes/QueueVerifier.h"
+#include "passes/SpikeRule.h"
 #include "passes/StoredState.h"
 #include "passes/TensorFacts.h"
 #include "passes/lowering/ProgramBuilder.h"
@@ -90,6 +91,8 @@ public:
       addVariant(variant);
     plan.groups = groupsOf(module);
     plan.changes = changesOf(module->getAttrOfType<ArrayAttr>("graph.changes"));
+    plan.spikes = spikesOf(module);
+    plan.reruns_outliers = module->hasAttr(rerunsAttr);
     addAdapters();
     addReport();
     return std::move(plan);

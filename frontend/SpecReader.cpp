@@ -45,6 +45,7 @@ void Reader::fill(const YAML::Node &root) {
       {"schedule", &Reader::readSchedule},
       {"accumulate", &Reader::readAccumulate},
       {"clip", &Reader::readClip},
+      {"spikes", &Reader::readSpikes},
       {"changes", &Reader::readChanges},
       {"lora", &Reader::readLora},
       {"memory", &Reader::readMemory},
@@ -65,6 +66,8 @@ void Reader::fill(const YAML::Node &root) {
   read(root, "untie", spec.untie, "a list of names");
   read(root, "promote", spec.promote, "a list of names");
   read(root, "entries", spec.entries, "a list of entry names");
+  read(root, "gradient_norms", spec.gradientNorms, "true or false");
+  checkHealth(root);
 }
 
 namespace {

@@ -128,9 +128,32 @@ struct ChangeSpec {
                                                       // "frozen", "clip_max" too
 };
 
+/// What bounds gradients; formulas in docs/gradient-health.md.
 struct ClipSpec {
-  std::string kind = "none"; // global_norm
-  double max = 0;
+  std::string kind = "none"; // global_norm, group_norm, agc, zclip
+  double max = 0;            // norm; zclip: 0 for none
+  bool isShared = true;      // group_norm: a group has max * sqrt(its share of elements)
+  double ratio = 0.01, eps = 1e-3;  // agc: of a unit's norm, which counts as `eps` or more
+  std::vector<std::string> exclude = {}; // agc: globs of parameters
+  double z = 2.5;                   // zclip: of the norm, from where it is clipped
+  double alpha = 0.97;              // zclip: of the averages of the norm
+  int64_t warmup = 25;              // zclip: updates before the first is clipped
+  bool isOn() const { return kind != "none"; }
+};
+
+/// What is done about losses and gradients that jump.
+struct SpikeSpec {
+  bool cutsRates = false;    // where the loss fluctuates
+  double fluctuation = 0.15; // deviation / mean of the losses of a window
+  int64_t window = 64;       // updates
+  double scale = 0.5;        // on every rate
+  int64_t maxTimes = 3;
+  int64_t cooldown = 256;       // updates
+  std::string outliers = "keep"; // skip, rerun
+  double factor = 10;            // of the mean norm, from where an update is an outlier
+  double alpha = 0.97;           // of that mean
+  int64_t warmup = 25;           // updates before the first can be one
+  bool judgesNorms() const { return outliers != "keep"; }
 };
 
 /// The loss is multiplied by a power of two before the backward pass, so that small
@@ -265,6 +288,8 @@ struct TrainingSpec {
   std::vector<ChangeSpec> changes; // by rising `at`
   UpdateSpec update;
   ClipSpec clip;
+  SpikeSpec spikes;
+  bool gradientNorms = false; // norms are outputs, though nothing clips by them
   PrecisionSpec precision;
   LossScaleSpec lossScale;
   int64_t logitsBytes = 16 << 20; // that a loss takes at a time; no key sets it
@@ -279,6 +304,18 @@ struct TrainingSpec {
   std::string offload = "none";  // none; auto: under a budget; host: moments always
   double offloadThreshold = 1;   // share of the budget that offload brings a plan under
   std::vector<std::string> entries = {"step", "eval", "infer"};
+  bool measuresNorms() const {
+    return clip.isOn() || spikes.judgesNorms() || gradientNorms;
+  }
+  /// What needs the gradients of all groups before the first of them is updated, as the
+  /// spec writes it; empty: nothing.
+  std::string needsAllGradients() const {
+    if (clip.kind == "global_norm" || clip.kind == "zclip")
+      return "clip: {kind: " + clip.kind + "}";
+    if (spikes.judgesNorms())
+      return "spikes: {outliers: " + spikes.outliers + "}";
+    return lossScale.isOn() ? "precision.loss_scale: {kind: " + lossScale.kind + "}" : "";
+  }
   /// Recompute by a rule that does not look at the budget.
   bool hasFixedRecompute() const {
     return recompute == "sqrt" || recompute == "every" || recompute == "regions";

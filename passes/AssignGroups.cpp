@@ -3,6 +3,7 @@
 // module's `graph.groups`.
 
 #include "ir/TrainingSpec.h"
+#include "passes/ClipGradients.h"
 #include "passes/Collectives.h"
 #include "passes/Passes.h"
 #include "passes/StateSymbols.h"
@@ -180,7 +181,8 @@ public:
         StateSymbols(getOperation()).parameters();
     for (graph::ParameterOp parameter : parameters)
       assign(parameter, *patterns);
-    if (failed(checkAllMatched(*patterns, parameters)))
+    if (failed(checkAllMatched(*patterns, parameters)) ||
+        failed(markClipUnits(getOperation(), spec.clip)))
       return signalPassFailure();
     writeGroups();
   }

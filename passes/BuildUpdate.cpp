@@ -5,6 +5,7 @@
 #include "ir/TrainingSpec.h"
 #include "ir/graph/GraphBuilder.h"
 #include "ir/graph/SavedMark.h"
+#include "passes/ClipGradients.h"
 #include "passes/DelayedScale.h"
 #include "passes/EntryFunctions.h"
 #include "passes/HyperChanges.h"
@@ -14,6 +15,7 @@
 #include "passes/RankReduction.h"
 #include "passes/RankShards.h"
 #include "passes/RankSums.h"
+#include "passes/SpikeRule.h"
 #include "passes/StateSymbols.h"
 
 using namespace mlir;
@@ -40,10 +42,9 @@ public:
       : entry(entry), spec(spec), state(state), reads(entry, state),
         builder(returnOf(entry)) {}
 
-  /// Updates all parameters. Returns the entry's results: the norm of the mean gradient
-  /// where it is clipped, and with a loss scale the index of the first gradient (in name
-  /// order) that is not finite, -1 where all are. `buffers`: statistics that @micro has
-  /// changed.
+  /// Updates all parameters. Returns the entry's results: norms of the mean gradient, and
+  /// with a loss scale the index of the first gradient (in name order) that is not
+  /// finite, -1 where all are. `buffers`: statistics that @micro has changed.
   std::vector<NamedValue> build(std::vector<Gradient> gradients, Value count,
                                 ArrayRef<graph::ParameterOp> buffers = {}) {
     GraphBuilder b = at("normalize");
@@ -56,13 +57,30 @@ public:
       inverse = b.div(inverse, scale);
     for (Gradient &gradient : gradients)
       gradient.sum = multiply(gradient.sum, inverse, gradient.parameter);
+    std::vector<MeanGradient> means;
+    for (Gradient &gradient : gradients)
+      means.push_back({gradient.parameter, &gradient.sum, gradient.shards});
+    GradientClip clip(spec, std::move(means), state, reads, builder);
     std::vector<NamedValue> named;
     if (spec.lossScale.isOn())
-      named.push_back({"nonfinite", checkFinite(gradients, count, buffers)});
-    if (spec.clip.kind == "global_norm")
-      named.insert(named.begin(), {"grad_norm", clip(gradients)});
+      named.push_back({"nonfinite", checkFinite(gradients, count, clip)});
+    Value finite = applies;
+    if (spec.spikes.judgesNorms()) {
+      Value usual = clip.isUsual(finite);
+      applies = finite ? b.make<graph::AndOp>(finite, usual) : usual;
+    }
+    if (applies) {
+      keepBuffers(entry, reads, builder, applies);
+      restoreBuffers(buffers, state, reads, builder, applies);
+    }
+    clip.clip();
+    clip.remember(finite);
     for (const Gradient &gradient : gradients)
       update(gradient);
+    if (spec.measuresNorms()) {
+      std::vector<NamedValue> norms = clip.results(entry);
+      named.insert(named.begin(), norms.begin(), norms.end());
+    }
     return named;
   }
 
@@ -77,10 +95,9 @@ private:
     return b.mul(gradient, b.broadcastLike(converted, gradient));
   }
 
-  /// Decides whether the update applies, between unscaling and clipping; what it decides
-  /// on its own is written here: scale and statistics.
-  Value checkFinite(ArrayRef<Gradient> gradients, Value count,
-                    ArrayRef<graph::ParameterOp> buffers) {
+  /// Decides whether the update applies, between unscaling and clipping, and writes the
+  /// scale.
+  Value checkFinite(ArrayRef<Gradient> gradients, Value count, GradientClip &clip) {
     GraphBuilder b = at("loss_scale");
     auto i64 = RankedTensorType::get({}, builder.getI64Type());
     Value first = b.splat(i64, -1);
@@ -95,49 +112,14 @@ private:
     applies = b.compare(first, "lt", b.splatLike(first, 0));
     Value norm;
     if (spec.lossScale.kind == "adaptive")
-      norm = b.mul(largestNorm(b, gradients), count); // of the sum: what is scaled
+      norm = b.mul(clip.largestNorm(), count); // of the sum: what is scaled
     updateLossScale(spec.lossScale, state, reads, builder, applies, norm);
-    keepBuffers(entry, reads, builder, applies);
-    restoreBuffers(buffers, state, reads, builder, applies);
     return first;
   }
 
   static std::string nameIn(StringRef folder, const Gradient &gradient) {
     graph::ParameterOp parameter = gradient.parameter;
     return (folder + "/" + modelName(parameter.getSymName())).str();
-  }
-
-  Value largestNorm(GraphBuilder &b, ArrayRef<Gradient> gradients) {
-    Value largest;
-    for (const Gradient &gradient : gradients) {
-      Value squares = squaresOf(b, gradient, "norm");
-      largest = largest ? b.make<graph::MaxOp>(largest, squares) : squares;
-    }
-    return b.make<graph::SqrtOp>(largest);
-  }
-
-  Value squaresOf(GraphBuilder &b, const Gradient &gradient, StringRef folder) {
-    Value squares =
-        gradient.shards.squares(gradient.sum, nameIn(folder, gradient), builder);
-    return b.select(isActive(b, gradient.parameter), squares, b.splatLike(squares, 0));
-  }
-
-  /// Scales by min(1, max / (norm + 1e-6)), as PyTorch; squares are summed per tensor,
-  /// then over tensors in name order. Groups that are frozen while training count for
-  /// nothing, as parameters without a gradient do.
-  Value clip(std::vector<Gradient> &gradients) {
-    GraphBuilder b = at("clip");
-    Value total;
-    for (const Gradient &gradient : gradients) {
-      Value squares = squaresOf(b, gradient, "clip");
-      total = total ? b.add(total, squares) : squares;
-    }
-    Value norm = b.make<graph::SqrtOp>(total);
-    Value ratio = b.div(control("control/clip_max", spec.clip.max), b.shift(norm, 1e-6));
-    Value factor = b.make<graph::MinOp>(b.splatLike(norm, 1), ratio);
-    for (Gradient &gradient : gradients)
-      gradient.sum = multiply(gradient.sum, factor, gradient.parameter);
-    return norm;
   }
 
   Value control(const std::string &symbol, double value) {
@@ -198,6 +180,7 @@ public:
     else
       updateIn(entry, state);
     reportShards();
+    noteGradientHealth(getOperation(), spec, state);
     if (failed(noteHyperChanges(getOperation(), spec)))
       signalPassFailure();
   }
@@ -335,7 +318,7 @@ private:
     std::vector<graph::ParameterOp> buffers;
     if (statistics)
       statistics->record(micro, builder);
-    else if (spec.lossScale.isOn())
+    else if (spec.lossScale.isOn() || spec.spikes.judgesNorms())
       buffers = saveBuffers(micro, state, builder);
     buildUpdateEntry(gradients, accumulators, counter, buffers, sums, state);
   }

@@ -46,7 +46,7 @@ void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
   passes.addPass(createCanonicalizerPass());
   passes.addPass(createCSEPass());
   // Last: what sums over rows is known, and all that was equal is joined.
-  bool storesGradients = spec.clip.kind == "global_norm" || spec.lossScale.isOn() ||
+  bool storesGradients = spec.measuresNorms() || spec.lossScale.isOn() ||
                          spec.accumulate > 1 || spec.ranks > 1;
   passes.addPass(createChunkLogits(spec.logitsBytes, storesGradients));
   passes.addPass(createVerifyTrain());

@@ -118,12 +118,12 @@ Value RankShards::gatherRows(Value own, StringRef name, OpBuilder &builder) cons
 
 Value RankShards::squares(Value gradient, StringRef name, OpBuilder &builder) const {
   GraphBuilder b(gradient.getLoc(), builder);
+  Value wide = b.cast(gradient, b.getF64Type());
   if (!hasRows())
-    return b.cast(b.sumAll(b.square(gradient)), b.getF32Type());
+    return b.sumAll(b.square(wide));
   if (!isShared())
-    gradient = b.reshape(gradient, {rows.rows, columns});
-  Value ofRows = b.sum(b.square(gradient), {1}, /*keep=*/false);
-  ofRows = b.cast(ofRows, b.getF32Type());
+    wide = b.reshape(wide, {rows.rows, columns});
+  Value ofRows = b.sum(b.square(wide), {1}, /*keep=*/false);
   return b.sumAll(isShared() ? gatherRows(ofRows, name, builder) : ofRows);
 }
 

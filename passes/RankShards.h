@@ -61,7 +61,7 @@ public:
   /// All rows, from what each rank has: [rows] or [rows, elements].
   mlir::Value gatherRows(mlir::Value own, llvm::StringRef name,
                          mlir::OpBuilder &builder) const;
-  /// The sum of squares of all elements; `gradient` is the whole or the own rows.
+  /// f64: the sum of squares of all elements; `gradient` is the whole or the own rows.
   mlir::Value squares(mlir::Value gradient, llvm::StringRef name,
                       mlir::OpBuilder &builder) const;
 

@@ -132,7 +132,7 @@ private:
     Type element = tensor.getElementType();
     if (auto integer = dyn_cast<IntegerType>(element))
       return llvm::is_contained({1u, 8u, 16u, 32u, 64u}, integer.getWidth());
-    return element.isF32() || element.isF16() || element.isBF16();
+    return element.isF32() || element.isF64() || element.isF16() || element.isBF16();
   }
 
   TensorAxes fresh(RankedTensorType type) {

@@ -2,6 +2,7 @@
 
 #include "runtime/Adapters.h"
 #include "runtime/PlanFile.h"
+#include "runtime/SpikeWatch.h"
 #include "runtime/StateShard.h"
 #include "runtime/StateTransfer.h"
 #include "runtime/StoredCodes.h"
@@ -89,7 +90,8 @@ Status checkControl(const fbs::Plan &plan, const fbs::StateTensor &tensor) {
     }
   } else if (name == "scale/value") {
     expected = fbs::DType::f32;
-  } else if (name != "step" && name != "scale/good_steps" && name != "scale/skipped") {
+  } else if (name != "step" && name != "scale/good_steps" && name != "scale/skipped" &&
+             name != "scale/norm/outliers") {
     return Status::success();
   }
   if (tensor.dtype() != expected ||
@@ -216,6 +218,27 @@ checkChanges(const flatbuffers::Vector<flatbuffers::Offset<fbs::HyperChange>> *c
   return Status::success();
 }
 
+/// A rule that can be followed, with state of the form that it is kept in.
+Status checkSpikes(const fbs::Plan &plan) {
+  const fbs::SpikeRule *rule = plan.spikes();
+  if (!rule)
+    return Status::success();
+  if (!(rule->fluctuation() > 0 && std::isfinite(rule->fluctuation())) ||
+      !(rule->scale() > 0 && rule->scale() <= 1) || rule->window() < 2 ||
+      rule->window() > maxCount || rule->max_times() < 1 ||
+      rule->max_times() > maxCount || rule->cooldown() < 0 || rule->cooldown() > maxCount)
+    return broken("the rule for losses that fluctuate is out of range");
+  for (uint32_t i = 0; i < sizeOf(plan.state()); ++i) {
+    const fbs::StateTensor &tensor = *plan.state()->Get(i);
+    if (viewOf(tensor.name()) == "scale/spikes" && tensor.dtype() == fbs::DType::f64 &&
+        tensor.space() == fbs::Space::state &&
+        tensor.size() == SpikeWatch::stateSize * sizeof(double))
+      return Status::success();
+  }
+  return broken("the rule for losses that fluctuate has no state 'scale/spikes' of " +
+                std::to_string(SpikeWatch::stateSize) + " f64");
+}
+
 Status checkGroup(const fbs::ParamGroup &group, VisitBudget &budget) {
   std::string name = quoted(viewOf(group.name()));
   if (!isUsableName(viewOf(group.name())))
@@ -323,6 +346,8 @@ Status checkPlan(const fbs::Plan &plan, SegmentRange segments) {
     status = checkGroups(plan, budget);
   if (status.ok())
     status = checkChanges(plan.changes(), "the plan", budget);
+  if (status.ok())
+    status = checkSpikes(plan);
   if (status.ok())
     status = checkAdapters(plan, budget);
   if (status.ok())

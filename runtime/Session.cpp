@@ -109,8 +109,9 @@ void Session::fillStep(bool isFresh) {
 }
 
 double Session::rateOf(const GroupControls &group) const {
-  return group.hasFixedRate ? group.fixedRate
-                            : learningRate(*group.group, appliedUpdates());
+  double rate = group.hasFixedRate ? group.fixedRate
+                                   : learningRate(*group.group, appliedUpdates());
+  return rate * spikes.factor();
 }
 
 void Session::writeControls(int64_t firstSample, int64_t valid) {
@@ -148,7 +149,9 @@ Status Session::execute(LoadedProgram &loaded, int64_t valid) {
 
 Status Session::update(LoadedProgram &loaded, StepResult &result) {
   ++updatesDone;
-  result.skipped = loaded.nonFinite && *loaded.nonFinite >= 0;
+  bool isFinite = !loaded.nonFinite || *loaded.nonFinite < 0;
+  result.outlier = loaded.outlier && *loaded.outlier != 0;
+  result.skipped = !isFinite || result.outlier;
   for (GroupControls &group : controls.groups)
     countUpdate(group, result.skipped);
   followChanges(appliedUpdates() - !result.skipped);
@@ -160,9 +163,11 @@ Status Session::update(LoadedProgram &loaded, StepResult &result) {
   result.windowLossCount = windowLossCount;
   if (loaded.gradNorm)
     result.gradNorm = *loaded.gradNorm;
+  if (!result.skipped)
+    result.fluctuation = spikes.add(result.windowLoss());
   windowLossSum = windowLossCount = 0;
   // The state has moved on all the same: the next step would do as this one.
-  bool isStuck = result.skipped && controls.scale &&
+  bool isStuck = !isFinite && controls.scale &&
                  !(*controls.scale < *result.lossScale) &&
                  !(*controls.scale > *result.lossScale);
   return isStuck ? scaleStuck(*loaded.nonFinite) : Status::success();
@@ -181,6 +186,8 @@ Status Session::step(const Batch &batch, StepResult &result) {
   writeControls(batch.firstSample, batch.count);
   if (controls.scale)
     result.lossScale = *controls.scale;
+  if (!accumulates)
+    keepForRerun();
   if (Status status = execute(**loaded, batch.count); !status.ok())
     return status;
   samplesDone = batch.firstSample + batch.count;
@@ -233,6 +240,7 @@ Status Session::flush(StepResult &result) {
   writeControls(samplesDone, 0);
   if (controls.scale)
     result.lossScale = *controls.scale;
+  keepForRerun();
   Status status = execute(**loaded, 0);
   if (status.ok())
     status = closeWindow(pending);

@@ -11,6 +11,7 @@
 #include "runtime/KernelTable.h"
 #include "runtime/PlanReader.h"
 #include "runtime/Reservation.h"
+#include "runtime/SpikeWatch.h"
 #include "runtime/ThreadTeam.h"
 #include "runtime/Trace.h"
 
@@ -57,7 +58,9 @@ struct StepResult {
          windowLossCount = 0;     // since the last update, this one included
   std::optional<float> gradNorm;  // of an update, when the plan clips
   std::optional<float> lossScale; // of this step, when the plan scales the loss
-  bool skipped = false;  // an update that changes nothing: a gradient is not finite
+  bool skipped = false;  // an update that changes nothing: a gradient is not finite, or
+  bool outlier = false;  // its norm is unusual
+  std::optional<double> fluctuation; // of the loss, where it has cut the rates
   std::string nonFinite; // with an error at the floor of the scale: where it began
 
   double loss() const { return lossCount > 0 ? lossSum / lossCount : 0; }
@@ -114,9 +117,18 @@ public:
   uint32_t variant() const { return rungIndex; }
 
   int64_t updates() const { return updatesDone; }
-  /// Of them: those that the loss scale has skipped. Rates and bias corrections go by the
-  /// others.
+  /// Of them: those that the loss scale has skipped, or whose gradient was an outlier.
+  /// Rates and bias corrections go by the others.
   int64_t skippedUpdates() const;
+  /// Undoes the last update, which was an outlier, in a plan that runs those again:
+  /// `firstSample` is the first of its window, which comes next.
+  void takeBackOutlier(int64_t firstSample);
+  /// What the rule for losses that fluctuate multiplies rates by.
+  double spikeFactor() const { return spikes.factor(); }
+  /// The program that ran last, whose outputs can be read; null if there is none.
+  const fbs::Program *lastRun() const {
+    return lastProgram ? lastProgram->program : nullptr;
+  }
   /// Samples of training consumed: where the data goes on.
   int64_t samples() const { return samplesDone; }
   /// Where the data of this rank goes on: its part of the next window begins behind those
@@ -208,6 +220,7 @@ private:
     std::unique_ptr<Executor> executor;
     const float *lossSum = nullptr, *lossCount = nullptr, *gradNorm = nullptr;
     const int64_t *nonFinite = nullptr; // index of the first gradient that is, or -1
+    const int64_t *outlier = nullptr;   // 1 where the norm is unusual
   };
   struct HyperControl {
     std::string_view name;
@@ -236,6 +249,7 @@ private:
   struct Controls {
     int64_t *seed = nullptr, *update = nullptr, *sample = nullptr, *valid = nullptr,
             *rank = nullptr, *step = nullptr, *pending = nullptr, *skipped = nullptr;
+    int64_t *outliers = nullptr;
     float *scale = nullptr;
     std::vector<GroupControls> groups;
     HyperControl clipMax;
@@ -302,6 +316,8 @@ private:
   Status update(LoadedProgram &loaded, StepResult &result);
   int64_t appliedUpdates() const { return updatesDone - skippedUpdates(); }
   Status scaleStuck(int64_t parameter) const;
+  template <class Visit> void visitOwnState(const Visit &visit); // SessionRerun.cpp
+  void keepForRerun();
   Status explained(Status status, const Batch &batch, StepResult &result);
   double rateOf(const GroupControls &controls) const;
 
@@ -317,6 +333,8 @@ private:
   uint32_t rungIndex = 0;                                        // of the memory ladder
   uint64_t stepTouched = 0, hostStepTouched = 0; // by programs before the last one
   Controls controls;
+  SpikeWatch spikes;
+  std::vector<uint8_t> keptState; // before an update that may be an outlier
   uint64_t seedValue = 0;
   int64_t updatesDone = 0, samplesDone = 0, pending = 0;
   int64_t windowFirst = 0; // sample that all ranks' window begins with

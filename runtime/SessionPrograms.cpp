@@ -19,6 +19,9 @@ void Session::findScalars(LoadedProgram &loaded) {
     if (viewOf(port->name()) == "nonfinite" && port->dtype() == fbs::DType::i64 &&
         port->size() == sizeof(int64_t))
       loaded.nonFinite = reinterpret_cast<const int64_t *>(base + port->offset());
+    if (viewOf(port->name()) == "outlier" && port->dtype() == fbs::DType::i64 &&
+        port->size() == sizeof(int64_t))
+      loaded.outlier = reinterpret_cast<const int64_t *>(base + port->offset());
     if (port->dtype() != fbs::DType::f32 || port->size() != sizeof(float))
       continue;
     const float *value = reinterpret_cast<const float *>(base + port->offset());

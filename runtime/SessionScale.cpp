@@ -11,7 +11,11 @@ namespace sluice {
 
 /// A checkpoint may say anything.
 int64_t Session::skippedUpdates() const {
-  return controls.skipped ? std::clamp<int64_t>(*controls.skipped, 0, updatesDone) : 0;
+  int64_t skipped = 0;
+  for (const int64_t *count : {controls.skipped, controls.outliers})
+    if (count && *count > 0)
+      skipped += std::min(*count, updatesDone - skipped);
+  return skipped;
 }
 
 static std::string bareName(std::string_view name) {

@@ -19,7 +19,9 @@ void Session::findControls() {
   controls.step = stateScalar<int64_t>("step");
   controls.pending = stateScalar<int64_t>("control/pending");
   controls.skipped = stateScalar<int64_t>("scale/skipped");
+  controls.outliers = stateScalar<int64_t>("scale/norm/outliers");
   controls.scale = stateScalar<float>("scale/value");
+  spikes = SpikeWatch(planPtr->raw().spikes(), stateScalar<double>("scale/spikes"));
   for (uint32_t i = 0; i < sizeOf(planPtr->raw().groups()); ++i) {
     GroupControls group;
     group.group = planPtr->raw().groups()->Get(i);
@@ -33,6 +35,7 @@ void Session::findControls() {
     controls.groups.push_back(std::move(group));
   }
   findHyper();
+  keepForRerun(); // has its room from here on
 }
 
 std::span<uint8_t> Session::state(std::string_view name) {

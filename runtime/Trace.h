@@ -44,9 +44,12 @@ private:
 
 uint64_t nowNs();
 
-/// Trace Event Format: one process, a row per worker, named by what the launch computes,
-/// with the model's nodes.
+/// Trace Event Format: one process of what was measured, a row per worker and queue,
+/// named by what the launch computes, with the model's nodes; one of what was planned for
+/// the same programs; and what share of copies and collectives lies beside launches.
 std::string traceJson(const TraceRing &ring, const Plan &plan);
+/// The same of a program that has not run.
+std::string plannedTraceJson(const Plan &plan, uint32_t program);
 Status writeTrace(const TraceRing &ring, const Plan &plan, const std::string &path);
 
 } // namespace sluice

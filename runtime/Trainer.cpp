@@ -1,5 +1,6 @@
 #include "runtime/Trainer.h"
 
+#include "runtime/OutlierRerun.h"
 #include "runtime/comm/Agree.h"
 
 #include <algorithm>
@@ -436,6 +437,8 @@ Status TrainLoop::afterUpdate(const StepResult &result, double rate, double comp
   stepUs.push_back(computeUs);
   summary.lossScale = result.lossScale;
   summary.skipped += result.skipped;
+  if (result.fluctuation)
+    summary.rateCuts.push_back({updates, *result.fluctuation, session.spikeFactor()});
   if (options.stopOnNonFinite && !result.skipped && !std::isfinite(result.windowLoss()))
     return Status::damaged(
         "the loss of update " + std::to_string(updates) +
@@ -453,6 +456,9 @@ Status TrainLoop::afterUpdate(const StepResult &result, double rate, double comp
     progress.lossScale = result.lossScale;
     progress.skipped = result.skipped;
     progress.skippedUpdates = session.skippedUpdates();
+    progress.outlier = result.outlier;
+    progress.fluctuation = result.fluctuation;
+    progress.spikeFactor = session.spikeFactor();
     progress.stepUs = computeUs;
     bool goesOn = options.onUpdate(progress);
     // Of several ranks none ends alone: they hear of it when they meet next.
@@ -531,7 +537,10 @@ Status TrainLoop::run() {
     StepResult result;
     double computeUs = 0, rate = session.rate().ok() ? *session.rate() : 0;
     uint64_t beginNs = nowNs();
-    status = runWindow(result, computeUs);
+    status = runJudged(
+        session, source,
+        [&](StepResult &of, double &us) { return runWindow(of, us); }, result, computeUs,
+        summary.notes);
     wallSeconds += static_cast<double>(nowNs() - beginNs) / 1e9;
     if (status.ok())
       status = afterUpdate(result, rate, computeUs);

@@ -38,7 +38,10 @@ struct TrainProgress {
   double rate = 0;     // of the first group, as used by this update
   std::optional<float> gradNorm;
   std::optional<float> lossScale; // of this update
-  bool skipped = false;           // it changed nothing: a gradient was not finite
+  bool skipped = false;           // it changed nothing: a gradient was not finite, or
+  bool outlier = false;           // its norm was unusual
+  std::optional<double> fluctuation; // of the loss, where it has cut the rates
+  double spikeFactor = 1;            // what cuts multiply rates by from now on
   int64_t skippedUpdates = 0;     // in total, this one included
   double stepUs = 0;              // the window's compute, without waiting for data
 };
@@ -81,10 +84,18 @@ struct TrainOptions {
   EvalBatchHook onEvalBatch;
 };
 
+/// The rates were cut, since the loss fluctuated.
+struct RateCut {
+  int64_t update = 0; // the last of the windows
+  double fluctuation = 0;
+  double factor = 1; // on rates from then on
+};
+
 struct TrainSummary {
   int64_t updates = 0;            // in total
   int64_t steps = 0;              // updates of this run
-  int64_t skipped = 0;            // of them: those that the loss scale skipped
+  int64_t skipped = 0;            // of them: those that changed nothing
+  std::vector<RateCut> rateCuts;
   std::optional<float> lossScale; // of the last update
   int64_t samples = 0;            // of this run
   std::vector<double> losses;     // per update of this run

@@ -97,6 +97,10 @@ private:
   void readChanges(const YAML::Node &node);
   void readAccumulate(const YAML::Node &node);
   void readClip(const YAML::Node &node);
+  void checkClipKeys(const YAML::Node &node);
+  void readSpikes(const YAML::Node &node);
+  void readOutliers(const YAML::Node &node);
+  void checkHealth(const YAML::Node &root);
   void readRecompute(const YAML::Node &node);
   void readLadder(const YAML::Node &memory);
   void readRegions(const YAML::Node &memory);

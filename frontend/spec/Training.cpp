@@ -229,13 +229,4 @@ void Reader::readAccumulate(const YAML::Node &node) {
                                 std::to_string(spec.accumulate));
 }
 
-void Reader::readClip(const YAML::Node &node) {
-  read(node, "kind", spec.clip.kind, "text");
-  oneOf(node["kind"] ? node["kind"] : node, spec.clip.kind, {"none", "global_norm"},
-        {"group_norm", "agc", "zclip"}, "clip.kind");
-  number(node, "max", spec.clip.max, 0, 1e30);
-  if (spec.clip.kind == "global_norm" && spec.clip.max <= 0)
-    error(node, "'clip: {kind: global_norm}' needs 'max' above 0");
-}
-
 } // namespace sluice

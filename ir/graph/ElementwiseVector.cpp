@@ -268,7 +268,7 @@ Value SelectOp::emitVector(ImplicitLocOpBuilder &b, ValueRange v) {
 /// Lanes that hold the elements of a graph type.
 static Type laneType(ImplicitLocOpBuilder &b, Type element) {
   if (isa<FloatType>(element))
-    return b.getF32Type();
+    return element.isF64() ? b.getF64Type() : b.getF32Type();
   return element.isInteger(1) || element.isInteger(32) ? element : b.getI64Type();
 }
 
@@ -308,8 +308,14 @@ static Value integerToInteger(ImplicitLocOpBuilder &b, Value x, Type element) {
   return wrapLanes(b, x, element);
 }
 
-/// Rounds f32 lanes to what the element type can hold.
+/// Brings real lanes to those of the element type, rounded to what it can hold (f64 to 16
+/// bits by way of f32).
 static Value roundTo(ImplicitLocOpBuilder &b, Value x, Type element) {
+  const bool isWide = getElementTypeOrSelf(x).isF64();
+  if (element.isF64())
+    return isWide ? x : b.create<arith::ExtFOp>(lanesOf(x, element), x).getResult();
+  if (isWide)
+    x = b.create<arith::TruncFOp>(lanesOf(x, b.getF32Type()), x);
   if (element.isBF16())
     return VectorMath(b).roundToBf16(x);
   if (!element.isF16())
@@ -325,7 +331,7 @@ Value CastOp::emitVector(ImplicitLocOpBuilder &b, ValueRange v) {
     return isReal(x) ? realToInteger(b, x, element) : integerToInteger(b, x, element);
   if (isReal(x))
     return roundTo(b, x, element);
-  VectorType reals = lanesOf(x, b.getF32Type());
+  VectorType reals = lanesOf(x, laneType(b, element));
   if (isBool(x))
     return b.create<arith::UIToFPOp>(reals, x);
   return roundTo(b, b.create<arith::SIToFPOp>(reals, x), element);

@@ -188,7 +188,7 @@ private:
 } // namespace
 
 void Run::roundAll(HostTensor &tensor) {
-  if (precision == Precision::Single)
+  if (precision == Precision::Single && !tensor.elementType.isF64())
     for (double &x : tensor.reals)
       x = static_cast<float>(x);
 }

@@ -11,8 +11,8 @@
 
 namespace sluice::graph {
 
-/// A host tensor. Floating-point elements are kept as double (already rounded to float
-/// when evaluating in single precision), integers and booleans as int64.
+/// A host tensor. Floating-point elements are kept as double (but for f64 already rounded
+/// to float when evaluating in single precision), integers and booleans as int64.
 struct HostTensor {
   mlir::Type elementType;
   std::vector<int64_t> shape;
@@ -40,10 +40,13 @@ public:
       : op(op), operands(operands), results(results), precision(precision) {}
   const HostTensor &operand(unsigned i) const { return *operands[i]; }
   HostTensor &result(unsigned i) { return results[i]; }
-  /// Rounds to float in single precision (called on every stored real).
+  /// Rounds to float in single precision, but for results that are f64 (called on every
+  /// stored real).
   double round(double x) const {
-    return precision == Precision::Single ? static_cast<double>(static_cast<float>(x))
-                                          : x;
+    bool isWide = !results.empty() && results.front().elementType.isF64();
+    return precision == Precision::Single && !isWide
+               ? static_cast<double>(static_cast<float>(x))
+               : x;
   }
   mlir::Operation *op;
 

@@ -20,6 +20,9 @@ public:
     if (!importance)
       return importance.status();
     result.importance = std::move(*importance);
+    GroupCoupling coupling(gradients.parameters(), options.groups, options.seed);
+    if (coupling.isOn())
+      result.coupling = std::move(coupling);
     if (options.labels != ProbeLabels::given) {
       auto made = DrawnLabels::create(gradients.session().plan(), options.seed,
                                       options.labels == ProbeLabels::all);
@@ -78,7 +81,11 @@ private:
       std::vector<double> &sums = result.importance.parameters[p].window();
       for (size_t i = 0; i < g.size(); ++i)
         sums[i] += weight * (static_cast<double>(g[i]) * g[i]);
+      if (result.coupling)
+        result.coupling->add(p, g);
     }
+    if (result.coupling)
+      result.coupling->endSample(weight);
   }
 
   void closeWindows() {

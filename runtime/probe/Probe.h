@@ -4,6 +4,7 @@
 
 #include "runtime/BatchSource.h"
 #include "runtime/Session.h"
+#include "runtime/probe/GroupCoupling.h"
 #include "runtime/probe/Importance.h"
 
 #include <cstdint>
@@ -26,10 +27,12 @@ struct ProbeOptions {
   int64_t draws = 32;                      // of Hutchinson's estimator
   std::optional<double> eps; // its distance; default: 1% of the weights' root mean square
   uint64_t seed = 0;         // of drawn labels and signs
+  std::vector<ParameterSet> groups; // in order, for their coupling
 };
 
 struct ProbeResult {
   Importance importance;
+  std::optional<GroupCoupling> coupling; // of two groups or more; of the Fisher
   double lossSum = 0, lossCount = 0; // at the weights, of what was probed
   int64_t windows = 0;               // independent estimates, for the errors
   double eps = 0;                    // of Hutchinson's estimator

@@ -23,6 +23,7 @@ public:
 
   /// Of the batch that has run, in the order of importance().
   size_t size() const { return names.size(); }
+  const std::vector<std::string> &parameters() const { return names; }
   std::span<const float> gradient(size_t parameter) const;
 
   Session &session() const { return *owner; }

@@ -1,5 +1,9 @@
 #include "tools/sluice/DotText.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
 namespace sluice::cli {
 namespace {
 
@@ -29,7 +33,7 @@ DotText::DotText() {
 }
 
 std::string DotText::finish() {
-  if (marked || !storedBits.empty())
+  if (marked || !storedBits.empty() || !groups.empty())
     legend();
   out << "}\n";
   return out.str();
@@ -59,12 +63,28 @@ void DotText::node(const std::string &id, std::string_view label, Mark mark,
   out << id << " [label=" << quoted(label);
   if (*shape)
     out << ",shape=" << shape;
-  out << styleOf(mark) << "];\n";
+  out << styleOf(mark) << (mark == Mark::None ? groupStyle() : "") << "];\n";
+  nextGroup.clear();
+}
+
+/// Hues that stand apart whatever the number of groups: multiples of the golden ratio.
+std::string DotText::groupStyle() {
+  if (nextGroup.empty())
+    return "";
+  auto found = std::find(groups.begin(), groups.end(), nextGroup);
+  if (found == groups.end())
+    found = groups.insert(groups.end(), nextGroup);
+  double hue = 0.58 + 0.618034 * static_cast<double>(found - groups.begin());
+  char text[64];
+  std::snprintf(text, sizeof text, ",color=\"%.3f 0.75 0.70\",penwidth=3",
+                hue - std::floor(hue));
+  return text;
 }
 
 void DotText::stored(const std::string &id, std::string_view label, int bits) {
   storedBits.insert(bits);
-  out << id << " [label=" << quoted(label) << fillOf(bits) << "];\n";
+  out << id << " [label=" << quoted(label) << fillOf(bits) << groupStyle() << "];\n";
+  nextGroup.clear();
 }
 
 void DotText::edge(const std::string &from, const std::string &to, std::string_view label,
@@ -87,7 +107,9 @@ void DotText::order(const std::string &from, const std::string &to) {
 }
 
 void DotText::legend() {
-  open("legend", marked ? "memory decisions" : "stored formats");
+  open("legend", marked                ? "memory decisions"
+                 : !storedBits.empty() ? "stored formats"
+                                       : "update groups");
   if (marked) {
     node("legend_0", "its result is dropped\nand computed again", Mark::Recomputed);
     node("legend_1", "run again\nfor the backward part", Mark::RunAgain);
@@ -96,6 +118,11 @@ void DotText::legend() {
   for (int bits : storedBits)
     stored("legend_bits" + std::to_string(bits),
            "stored in\n" + std::to_string(bits) + " bits", bits);
+  const std::vector<std::string> known = groups;
+  for (size_t i = 0; i < known.size(); ++i) {
+    inGroup(known[i]);
+    node("legend_group" + std::to_string(i), "updated with\n" + known[i]);
+  }
   close();
 }
 

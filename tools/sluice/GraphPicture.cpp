@@ -4,6 +4,7 @@
 #include "passes/EntryFunctions.h"
 #include "passes/PlanLaunches.h"
 #include "passes/TensorFacts.h"
+#include "passes/UpdateGroups.h"
 #include "passes/lowering/ProgramBuilder.h"
 #include "tools/sluice/Cli.h"
 #include "tools/sluice/DotText.h"
@@ -79,6 +80,33 @@ int fewestBitsOf(mlir::Operation &op) {
   return fewest;
 }
 
+/// The group of parameters that an operation reads, writes or computes with; empty: none,
+/// or several.
+std::string groupOf(mlir::Operation &op, llvm::ArrayRef<UpdateGroup> groups) {
+  if (groups.empty())
+    return "";
+  llvm::SmallVector<mlir::Operation *> sides{&op};
+  for (mlir::Value operand : op.getOperands())
+    if (mlir::Operation *producer = operand.getDefiningOp())
+      sides.push_back(producer);
+  std::string group;
+  for (mlir::Operation *side : sides) {
+    auto symbol = side->getAttrOfType<mlir::FlatSymbolRefAttr>("symbol");
+    auto parameter =
+        symbol ? mlir::SymbolTable::lookupNearestSymbolFrom<graph::ParameterOp>(
+                     side, symbol.getAttr())
+               : graph::ParameterOp();
+    auto index = parameter ? parameter->getAttrOfType<mlir::IntegerAttr>(updateGroupAttr)
+                           : mlir::IntegerAttr();
+    if (!index || index.getInt() >= int64_t(groups.size()))
+      continue;
+    if (!group.empty() && group != groups[index.getInt()].name)
+      return "";
+    group = groups[index.getInt()].name;
+  }
+  return group;
+}
+
 /// What the loss is computed from: the names of gradients' nodes are the same.
 llvm::DenseSet<mlir::Operation *> forwardPart(mlir::func::FuncOp function) {
   llvm::DenseSet<mlir::Operation *> forward;
@@ -121,6 +149,8 @@ void functionDot(mlir::func::FuncOp function, unsigned index, const MemoryMarks 
   llvm::DenseMap<mlir::Value, std::string> ids;
   llvm::DenseMap<mlir::Value, Mark> valueMarks;
   llvm::DenseSet<mlir::Operation *> forward = forwardPart(function);
+  std::vector<UpdateGroup> groups =
+      updateGroups(function->getParentOfType<mlir::ModuleOp>());
   unsigned next = 0;
   for (mlir::BlockArgument argument : function.getArguments()) {
     std::string id = prefix + std::to_string(next++);
@@ -134,6 +164,7 @@ void functionDot(mlir::func::FuncOp function, unsigned index, const MemoryMarks 
     bool counts = forward.contains(&op) || runOf(&op) > 0;
     Mark mark = counts ? markOf(op, marks) : Mark::None;
     int bits = mark == Mark::None ? fewestBitsOf(op) : 0;
+    dot.inGroup(groupOf(op, groups));
     if (bits > 0)
       dot.stored(id, labelOf(op), bits);
     else

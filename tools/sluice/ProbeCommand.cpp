@@ -5,6 +5,7 @@
 #include "runtime/probe/ProbeFile.h"
 #include "tools/sluice/ProbeReport.h"
 #include "tools/sluice/ProbeSession.h"
+#include "tools/sluice/UpdateGroupNames.h"
 
 #include <cmath>
 #include <optional>
@@ -82,7 +83,9 @@ private:
                       std::to_string(session().plan().batch()) +
                       "; --model compiles one for single samples, where the model's "
                       "batch is open");
-    return probeFisher(session(), **source, options());
+    ProbeOptions grouped = options();
+    grouped.groups = updateGroupList(session().plan().raw());
+    return probeFisher(session(), **source, grouped);
   }
 
   Metadata metadata() const {
@@ -135,6 +138,8 @@ private:
     console.line(method());
     console.line("importance: mean diagonal; formats: expected rise of the loss");
     console.line(probeTable(found.importance, !isMoments()));
+    if (found.coupling)
+      reportCoupling(*found.coupling, console);
     console.line("wrote " + arguments.out);
   }
 

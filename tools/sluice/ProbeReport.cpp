@@ -69,4 +69,25 @@ std::string probeTable(const Importance &importance, bool hasError) {
   return tableText(rows);
 }
 
+void reportCoupling(const GroupCoupling &coupling, Console &console) {
+  Json &out = console.result["coupling"];
+  out = {{"kappa", coupling.kappa()},
+         {"noise", coupling.noise()},
+         {"samples", coupling.samples()}};
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "coupling of %zu update groups: %.3g of the curvature lies between them "
+                "(independent ones: %.3g of so many samples)",
+                coupling.groups().size(), coupling.kappa(), coupling.noise());
+  console.line(text);
+  std::vector<double> neighbours = coupling.neighbours();
+  for (size_t k = 0; k < neighbours.size(); ++k) {
+    const std::string &first = coupling.groups()[k], &second = coupling.groups()[k + 1];
+    out["neighbours"].push_back(
+        {{"first", first}, {"second", second}, {"coupling", neighbours[k]}});
+    std::snprintf(text, sizeof text, ": %.3g", neighbours[k]);
+    console.line("  " + first + " and " + second + text);
+  }
+}
+
 } // namespace sluice::cli

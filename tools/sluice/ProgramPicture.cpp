@@ -5,8 +5,10 @@
 #include "tools/sluice/DotText.h"
 #include "tools/sluice/GraphPicture.h"
 #include "tools/sluice/MemoryCertificate.h"
+#include "tools/sluice/UpdateGroupNames.h"
 
 #include <algorithm>
+#include <map>
 
 namespace sluice::cli {
 namespace {
@@ -43,6 +45,7 @@ public:
       if (int bits = storedBitsOf(*plan.state()->Get(i)))
         narrow.push_back({plan.state()->Get(i)->offset(), bits});
     std::sort(narrow.begin(), narrow.end());
+    findGroups(plan);
     int64_t forward = 0; // what runs before any run more
     while (forward < launches &&
            program.launches()->Get(static_cast<uint32_t>(forward))->again() == 0)
@@ -65,6 +68,7 @@ public:
       Mark mark = launch.again() > 0    ? Mark::RunAgain
                   : dropped.contains(i) ? Mark::Recomputed
                                         : Mark::None;
+      dot.inGroup(groupOf(launch));
       if (int bits = mark == Mark::None ? fewestBitsOf(launch) : 0)
         dot.stored(launchId(i), label, bits);
       else
@@ -99,6 +103,35 @@ private:
           fewest = at->second;
       }
     return fewest;
+  }
+
+  /// Where parameters lie that are updated in a group, as the plan's decisions say.
+  void findGroups(const fbs::Plan &plan) {
+    std::map<std::string, std::string> groups = updateGroupsOf(plan);
+    for (uint32_t i = 0; i < sizeOf(plan.state()); ++i) {
+      const fbs::StateTensor &tensor = *plan.state()->Get(i);
+      std::string_view name = viewOf(tensor.name());
+      if (!name.starts_with("param/") || tensor.space() != fbs::Space::state)
+        continue;
+      if (auto found = groups.find(std::string(name.substr(6))); found != groups.end())
+        grouped[tensor.offset()] = found->second;
+    }
+  }
+
+  /// Of the parameters that the launch reads or writes; empty where it has several.
+  std::string groupOf(const fbs::Launch &launch) const {
+    std::string group;
+    for (uint32_t s = 0; s < sizeOf(launch.stages()); ++s)
+      for (uint32_t o = 0; o < sizeOf(launch.stages()->Get(s)->operands()); ++o) {
+        const fbs::Operand &operand = *launch.stages()->Get(s)->operands()->Get(o);
+        auto found = grouped.find(operand.offset());
+        if (operand.space() != fbs::Space::state || found == grouped.end())
+          continue;
+        if (!group.empty() && group != found->second)
+          return "";
+        group = found->second;
+      }
+    return group;
   }
 
   bool isRecomputed(const fbs::BufferInfo &buffer) const {
@@ -157,6 +190,7 @@ private:
   const fbs::Program &program;
   int64_t launches;
   std::vector<std::pair<uint64_t, int>> narrow; // offset and bits of parameters
+  std::map<uint64_t, std::string> grouped;      // offset of a parameter, its group
   std::set<int64_t> dropped; // launches whose results are computed again
   DotText dot;
 };

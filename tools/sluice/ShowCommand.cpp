@@ -4,6 +4,7 @@
 #include "frontend/OnnxImporter.h"
 #include "frontend/SpecReader.h"
 #include "runtime/PlanReader.h"
+#include "runtime/Trace.h"
 #include "tools/sluice/Cli.h"
 #include "tools/sluice/GraphPicture.h"
 #include "tools/sluice/MemoryPicture.h"
@@ -24,25 +25,12 @@ struct ShowArguments {
   std::vector<std::string> shapes, sets;
 };
 
-/// The launches one after the other at their predicted times, for Perfetto.
-std::string predictedTrace(const fbs::Program &program) {
-  Json events = Json::array();
-  double at = 0;
-  for (uint32_t i = 0; i < sizeOf(program.launches()); ++i) {
-    const fbs::Launch &launch = *program.launches()->Get(i);
-    events.push_back({{"name", std::string(viewOf(launch.op()))},
-                      {"ph", "X"},
-                      {"ts", at},
-                      {"dur", launch.predicted_us()},
-                      {"pid", 1},
-                      {"tid", 1},
-                      {"args",
-                       {{"node", std::string(viewOf(launch.node()))},
-                        {"flops", launch.flops()},
-                        {"bytes", launch.bytes()}}}});
-    at += launch.predicted_us();
-  }
-  return Json({{"traceEvents", events}, {"displayTimeUnit", "ms"}}).dump() + "\n";
+/// Where a program stands in the plan.
+uint32_t indexOf(const Plan &plan, const fbs::Program &program) {
+  uint32_t index = 0;
+  while (plan.raw().programs()->Get(index) != &program)
+    ++index;
+  return index;
 }
 
 int showPlan(const ShowArguments &arguments, Console &console) {
@@ -75,8 +63,10 @@ int showPlan(const ShowArguments &arguments, Console &console) {
             : Status::usage("--memory '" + arguments.memory +
                             "': expected a name ending in .svg"));
   if (!arguments.trace.empty())
-    written.emplace_back(arguments.trace,
-                         writeWholeFile(arguments.trace, predictedTrace(*program)));
+    written.emplace_back(
+        arguments.trace,
+        writeWholeFile(arguments.trace,
+                       plannedTraceJson(**plan, indexOf(**plan, *program))));
   for (auto &[path, status] : written) {
     if (!status.ok())
       return console.fail(status);

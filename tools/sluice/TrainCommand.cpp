@@ -3,6 +3,7 @@
 #include "runtime/Trainer.h"
 #include "tools/sluice/AllocationCount.h"
 #include "tools/sluice/EvalMetrics.h"
+#include "tools/sluice/GradientLog.h"
 #include "tools/sluice/HyperOptions.h"
 #include "tools/sluice/Progress.h"
 #include "tools/sluice/RunOptions.h"
@@ -21,7 +22,7 @@ struct TrainArguments {
   std::string trace, log, communicator = "local";
   int rank = -1;
   bool resume = false, losses = false, measure = false;
-  std::vector<std::string> metrics;
+  std::vector<std::string> metrics, gradients;
   std::string earlyStop, keepBest;
   HyperOptions hyper;
 };
@@ -119,10 +120,10 @@ void report(const TrainArguments &arguments, const Session &session,
   if (arguments.losses)
     out["losses"] = summary.losses;
   out["loss"] = summary.loss;
-  if (summary.lossScale) {
+  if (summary.lossScale)
     out["loss_scale"] = *summary.lossScale;
+  if (summary.lossScale || summary.skipped > 0)
     out["skipped"] = summary.skipped;
-  }
   out["step_us_median"] = summary.stepUsMedian;
   out["samples_per_s"] = summary.samplesPerSecond;
   PlanMemory memory = session.plan().memory();
@@ -148,6 +149,16 @@ void report(const TrainArguments &arguments, const Session &session,
     std::snprintf(text, sizeof text, "loss scale %g, %lld updates skipped",
                   static_cast<double>(*summary.lossScale),
                   static_cast<long long>(summary.skipped));
+    console.line(text);
+  }
+  for (const RateCut &cut : summary.rateCuts) {
+    out["rate_cuts"].push_back({{"update", cut.update},
+                                {"fluctuation", cut.fluctuation},
+                                {"factor", cut.factor}});
+    std::snprintf(text, sizeof text,
+                  "the loss fluctuated by %.0f%% up to update %lld: rates times %g from "
+                  "there on",
+                  100 * cut.fluctuation, static_cast<long long>(cut.update), cut.factor);
     console.line(text);
   }
   if (summary.isStoppedEarly)
@@ -257,8 +268,12 @@ int runLeader(const TrainArguments &arguments, TrainRanks &ranks, Console &conso
     evalSource = std::move(*opened);
   }
   CsvLog log;
-  if (Status status = log.open(arguments.log); !status.ok())
-    return console.fail(status);
+  GradientLog gradients;
+  Status opened = log.open(arguments.log);
+  if (opened.ok())
+    opened = gradients.open(arguments.gradients, (*session)->plan());
+  if (!opened.ok())
+    return console.fail(opened);
 
   Progress progress;
   TrainOptions options = sharedOptions(arguments);
@@ -278,6 +293,7 @@ int runLeader(const TrainArguments &arguments, TrainRanks &ranks, Console &conso
   options.onUpdate = [&](const TrainProgress &now) {
     progress.update(now);
     log.write(now);
+    gradients.add(now, **session);
     return true;
   };
   options.onEvalBatch = [&](const Session &running, const Batch &batch) {
@@ -303,6 +319,8 @@ int runLeader(const TrainArguments &arguments, TrainRanks &ranks, Console &conso
   console.result["ranks"] = (*session)->ranks();
   console.result["allocations_in_steps"] = allocationsInSteps() - allocationsBefore;
   report(arguments, **session, *summary, console);
+  if (Status status = gradients.finish(console); !status.ok())
+    return console.fail(status);
   if (!arguments.trace.empty())
     if (Status status =
             writeTrace(*(*session)->trace(), (*session)->plan(), arguments.trace);
@@ -339,6 +357,9 @@ Command addTrain(CLI::App &parent, Console &console) {
                 "go on from the newest checkpoint, bit for bit");
   addHyperOptions(app, arguments->hyper);
   app->add_option("--trace", arguments->trace, "write a timeline for Perfetto (JSON)");
+  app->add_option("--gradients", arguments->gradients,
+                  "F.jsonl: norms by group and layer, and the effective rate, of every "
+                  "update; F.svg: a picture by layer; may be repeated");
   app->add_option(
       "--log", arguments->log,
       "write a line per update as CSV: samples, loss, rate, norm, loss scale");

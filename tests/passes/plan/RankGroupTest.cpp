@@ -284,6 +284,23 @@ void plainSgd(TrainingSpec &spec) {
   spec.clip = {};
 }
 
+/// Norms that all ranks judge alike: one that is twice the mean is an outlier here.
+void health(TrainingSpec &spec) {
+  spec.clip = {"zclip", 0.5};
+  spec.clip.warmup = 2;
+  spec.clip.z = 0.5;
+  spec.spikes.outliers = "skip";
+  spec.spikes.factor = 1.2;
+  spec.spikes.cutsRates = true;
+  spec.spikes.fluctuation = 1e-6;
+  spec.spikes.window = 2;
+  spec.spikes.cooldown = 0;
+}
+void units(TrainingSpec &spec) {
+  spec.clip = {"agc", 0};
+  spec.clip.ratio = 0.003;
+}
+void zeroHealth(TrainingSpec &spec) { health(spec), spec.zero = 2; }
 void zero1(TrainingSpec &spec) { spec.zero = 1; }
 void zero2(TrainingSpec &spec) { spec.zero = 2; }
 template <const char *Kind> void zeroOf(TrainingSpec &spec) {
@@ -338,7 +355,9 @@ INSTANTIATE_TEST_SUITE_P(
                     RankCase{"Bf16x2x1", wide(), 2, 1, zeroBf16, true},
                     RankCase{"Bf16Moments4x3", wide(), 4, 3, zeroBf16Moments, true},
                     RankCase{"Tied4x1", tied, 4, 1, zero1, true},
-                    RankCase{"Cnn2x1", models::cnn, 2, 1, zero2, true}),
+                    RankCase{"Cnn2x1", models::cnn, 2, 1, zero2, true},
+                    RankCase{"Health2x1", wide(), 2, 1, zeroHealth, true},
+                    RankCase{"Health4x3", wide(), 4, 3, zeroHealth, true}),
     [](const auto &info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -352,7 +371,10 @@ INSTANTIATE_TEST_SUITE_P(
         RankCase{"CnnBf16x2x1", models::cnn, 2, 1, amp},
         RankCase{"CnnBf16x2x3", models::cnn, 2, 3, amp},
         RankCase{"CnnScaled2x1", models::cnn, 2, 1, scaled},
-        RankCase{"CnnScaled2x3", models::cnn, 2, 3, scaled}),
+        RankCase{"CnnScaled2x3", models::cnn, 2, 3, scaled},
+        RankCase{"CnnHealth2x1", models::cnn, 2, 1, health},
+        RankCase{"CnnHealth2x3", models::cnn, 2, 3, health},
+        RankCase{"MlpUnits2x3", models::mlp, 2, 3, units}),
     [](const auto &info) { return info.param.name; });
 
 } // namespace

@@ -34,7 +34,8 @@ module attributes {graph.groups = [{name = "default", kind = "sgd", lr = 0.1 : f
   // SCALED: %[[FIRST:.*]] = graph.select {{.*}} -> tensor<i64>
   // SCALED: %[[FINITE:.*]] = graph.compare %[[FIRST]], %{{.*}} {predicate = "lt"}
   // SCALED: graph.write @"scale/value"
-  // SCALED: graph.mul %[[MEAN]], %[[MEAN]]
+  // SCALED: %[[WIDE:.*]] = graph.cast %[[MEAN]] {element_type = f64}
+  // SCALED: graph.mul %[[WIDE]], %[[WIDE]]
   // SCALED: graph.sgd
   // SCALED: graph.and %{{.*}}, %[[FINITE]]
   // SCALED: graph.write @"param/w"
