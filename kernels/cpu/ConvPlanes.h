@@ -237,11 +237,59 @@ static void fillPlane(const Gather &g, const Planes &p, const typename S::Elemen
   });
 }
 
-/// The same with images as the innermost axis, of all channels.
+/// Positions [low, high) of a row, `image` elements apart in the source, images side by
+/// side in the planes.
+template <typename S>
+static void transposeRun(const typename S::Element *row, int64_t image, int64_t images,
+                         int64_t low, int64_t high, int64_t stride, float *to) {
+  int64_t m = 0;
+  for (; m + 4 <= images; m += 4) {
+    const typename S::Element *from = row + m * image;
+    int64_t i = low;
+    for (; i + 4 <= high; i += 4)
+      transpose4x4<S>(from + i, image, to + i * stride + m, stride);
+    for (; i < high; ++i)
+      for (int64_t k = 0; k < 4; ++k)
+        to[i * stride + m + k] = S::load1(from + k * image + i);
+  }
+  for (; m < images; ++m)
+    for (int64_t i = low; i < high; ++i)
+      to[i * stride + m] = S::load1(row + m * image + i);
+}
+
+/// The same with images as the innermost axis, of all channels, where neighbouring
+/// positions are neighbours in the source.
+template <typename S>
+static void fillTransposedRows(const Gather &g, const Planes &p, const Box &box,
+                               const Source &source, const typename S::Element *from,
+                               int64_t channels, float *to) {
+  const int64_t size1 = g.axis[1].source, size2 = g.axis[2].source;
+  const Side &row = p.side[2];
+  int64_t low, high;
+  insideOfRun(row, size2, 0, low, high);
+  for (int64_t c = 0; c < channels; ++c, from += source.channel, to += p.channelStride)
+    forEachPlace(p.side[0], [&](int64_t s0, int64_t at0) {
+      forEachPlace(p.side[1], [&](int64_t s1, int64_t at1) {
+        bool is = isInside(s0, g.axis[0].source) && isInside(s1, size1);
+        int64_t begin = is ? low : 0, end = is ? high : 0;
+        float *into = to + at0 + at1;
+        zeroElements(into, begin * row.stride);
+        if (begin < end)
+          transposeRun<S>(from + (s0 * size1 + s1) * size2 + row.lowest, source.image,
+                          box.images, begin, end, row.stride, into);
+        zeroElements(into + end * row.stride, (row.size - end) * row.stride);
+      });
+    });
+}
+
+/// The same, whatever lies between positions.
 template <typename S, typename E>
 static void fillTransposed(const Gather &g, const Planes &p, const Box &box,
                            const Source &source, const typename S::Element *from,
                            int64_t channels, E *to) {
+  if constexpr (sizeof(E) == sizeof(float))
+    if (p.side[2].slots == 1 && p.side[2].step == 1)
+      return fillTransposedRows<S>(g, p, box, source, from, channels, to);
   const int64_t size1 = g.axis[1].source, size2 = g.axis[2].source;
   forEachPlace(p.side[0], [&](int64_t s0, int64_t at0) {
     forEachPlace(p.side[1], [&](int64_t s1, int64_t at1) {

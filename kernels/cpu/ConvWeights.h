@@ -17,6 +17,13 @@ struct WeightRows {
 /// Steps of k that memory is asked for ahead.
 constexpr int64_t kAhead = 16;
 
+/// Whether the element read kAhead steps on is of no line that is read just before it:
+/// taps of a class with a stride share lines.
+SLUICE_INLINE bool isFarAhead(const int64_t *at) {
+  int64_t apart = at[kAhead] - at[kAhead - 1];
+  return apart < -16 || apart > 16;
+}
+
 /// Up to 12 rows at the offsets `at`: to[kk * 12 + i], nothing beyond the rows. Taps of a
 /// kernel mostly follow one another in memory, or rows do.
 template <typename S>
@@ -32,8 +39,16 @@ static void packPanelAt(const typename S::Element *from, int64_t row, const int6
     bool together =
         kk + 4 <= k && o[1] == o[0] + 1 && o[2] == o[0] + 2 && o[3] == o[0] + 3;
     int64_t i = 0, steps = together ? 4 : 1;
-    if (kk + kAhead < k && o[kAhead] != o[kAhead - steps] + steps)
+    if (kk + kAhead < k && (together ? o[kAhead] != o[kAhead - 4] + 4 : isFarAhead(o)))
       fetchAhead(from + o[kAhead], rows * row);
+    if (rows == kTileRows && !together) {
+      float *step = to + kk * kTileRows;
+#pragma GCC unroll 12
+      for (int64_t r = 0; r < kTileRows; ++r)
+        step[r] = S::load1(from + r * row + o[0]);
+      ++kk;
+      continue;
+    }
     if (together)
       for (; i + 4 <= rows; i += 4)
         transpose4x4<S>(from + i * row + o[0], row, to + kk * kTileRows + i, kTileRows);

@@ -41,9 +41,14 @@ struct Singles {
     packPanelOf<kTileCols>(b, row, col, cols, k, to);
   }
   static constexpr const RegisterTile *kTiles = kRegisterTiles;
+  /// Tiles that read rows of B where they lie, and of which B.
+  static constexpr const RegisterTile *kTilesInPlace = kRegisterTiles;
+  static bool readsInPlace(const Operand &b) {
+    return b.type == format::kF32 && !b.coded;
+  }
 };
 
-/// Panels of this few rows of A do not repay packing B, where it is f32.
+/// Panels of this few rows of A do not repay packing B.
 constexpr int64_t kDirectRows = 2 * kTileRows;
 
 /// C[rows][cols] with rows <= 288.
@@ -62,20 +67,22 @@ void multiplyBlock(int64_t rows, int64_t cols, int64_t k, Matrix a, const Panels
       int64_t width = least(kTileCols, cols - j);
       const float *panel = workspace;
       int64_t stride = kTileCols;
+      const RegisterTile *tiles = Form::kTiles;
       Operand from = b.b.data.at(k0 * b.b.row + j * b.b.col);
       if (b.packed) {
         panel = b.packed + (j * b.k + Form::steps(k0) * kTileCols);
-      } else if (from.type == format::kF32 && !from.coded && b.b.col == 1 &&
-                 width == kTileCols && rows <= kDirectRows) {
-        panel = from.as<F32>();
+      } else if (Form::readsInPlace(from) && b.b.col == 1 && width == kTileCols &&
+                 rows <= kDirectRows) {
+        panel = static_cast<const float *>(from.data);
         stride = b.b.row;
+        tiles = Form::kTilesInPlace;
       } else {
         Form::packB(from, b.b.col, b.b.row, width, kc, workspace);
       }
       for (int64_t i = 0; i < rows; i += kTileRows)
         tile(least(kTileRows, rows - i), width, kc, packedA + i * Form::steps(kc), panel,
              stride, c.data + i * c.row + j * c.col, c.row, c.col, accumulate || k0 > 0,
-             Form::kTiles);
+             tiles);
     }
   }
 }

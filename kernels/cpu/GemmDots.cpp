@@ -14,6 +14,41 @@
 namespace sluice::SLUICE_LEVEL {
 namespace {
 
+/// dotTile whose rows of B are bf16 where they lie, `stride` elements apart: pairs of
+/// them become words on the way.
+template <int Rows>
+void dotTileOfRows(int64_t k, const float *a, const float *panel, int64_t stride,
+                   float *c, int64_t cRow, bool accumulate) {
+  const auto *b = reinterpret_cast<const uint16_t *>(panel);
+  const __m512i lane =
+      _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  // Halves of a word: that of the later row (from 32 on), then of the earlier one.
+  const __m512i low = _mm512_or_si512(_mm512_add_epi32(lane, _mm512_set1_epi32(32)),
+                                      _mm512_slli_epi32(lane, 16));
+  const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(kLanes));
+  alignas(64) float words[kTileCols];
+  auto interleaved = [&](__m512i earlier, __m512i later) __attribute__((always_inline)) {
+    _mm512_store_si512(words, _mm512_permutex2var_epi16(earlier, low, later));
+    _mm512_store_si512(words + kLanes, _mm512_permutex2var_epi16(earlier, high, later));
+  };
+  auto row = [&a](int i) __attribute__((always_inline)) { return splat(a[i]); };
+  RegisterSums<Rows> sums;
+  sums.expect(c, cRow);
+#pragma GCC unroll 2
+  for (int64_t s = 0; s < k / 2; ++s, a += kTileRows, b += 2 * stride) {
+    __builtin_prefetch(b + kTileCols); // of the next panel, far from here
+    __builtin_prefetch(b + stride + kTileCols);
+    interleaved(_mm512_loadu_si512(b), _mm512_loadu_si512(b + stride));
+    sums.step(words, row, dot3);
+  }
+  if (k % 2) {
+    interleaved(_mm512_loadu_si512(b), _mm512_setzero_si512());
+    sums.step(words, row, fma3);
+  }
+  sums.writeTo(c, cRow, accumulate);
+}
+constexpr RegisterTile kDotTilesOfRows[] = SLUICE_TILES(dotTileOfRows);
+
 struct Pairs {
   static int64_t steps(int64_t k) { return pairsOf(k); }
   static void packA(Operand a, int64_t row, int64_t col, int64_t rows, int64_t k,
@@ -39,6 +74,8 @@ struct Pairs {
     packDots<kTileCols>(b.as<Bf16>(), row, col, cols, k, to);
   }
   static constexpr const RegisterTile *kTiles = kDotTiles;
+  static constexpr const RegisterTile *kTilesInPlace = kDotTilesOfRows;
+  static bool readsInPlace(const Operand &b) { return !b.coded; }
 };
 
 } // namespace

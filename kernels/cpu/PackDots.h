@@ -148,6 +148,15 @@ static void packDotsAt(const uint16_t *from, int64_t row, const int64_t *at, int
     if (together == 8)
       for (; i + 4 <= rows; i += 4)
         transposeFourDots(from + i * row + o[0], row, 8, to + kk / 2 * Width + i, Width);
+    if (rows == Width && steps == 2 && kk + 1 < k) {
+      uint32_t *words = to + kk / 2 * Width;
+      const uint16_t *earlier = from + o[0], *later = from + o[1];
+#pragma GCC unroll 12
+      for (int64_t r = 0; r < Width; ++r)
+        words[r] = pairWord(earlier[r * row], later[r * row]);
+      kk += 2;
+      continue;
+    }
     for (; i < rows; ++i)
       for (int64_t s = 0; s < steps; s += 2) {
         const uint16_t *element = from + i * row;

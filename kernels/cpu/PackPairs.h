@@ -22,7 +22,8 @@ struct Halves {
 };
 
 /// Up to 16 rows and k <= steps * 32: to[step][16][32].
-[[maybe_unused]] static void packTiles(Halves a, int64_t rows, int64_t k, int64_t steps, uint16_t *to) {
+[[maybe_unused]] static void packTiles(Halves a, int64_t rows, int64_t k, int64_t steps,
+                                       uint16_t *to) {
   if (rows < kUnitRows)
     std::memset(to, 0, steps * kTileElements * sizeof *to);
   else if (k < steps * kUnitK)

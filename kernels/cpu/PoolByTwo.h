@@ -105,6 +105,17 @@ static void maxPoolByTwo(const PoolParams &p, const typename S::Element *x,
     });
 }
 
+/// The gradient of windows without a NaN: to the first of what equals the largest.
+SLUICE_INLINE void shareOfLargest(const __m256 (&v)[4], __m256 g, __m256 (&share)[4]) {
+  __m256 best = _mm256_max_ps(_mm256_max_ps(v[0], v[1]), _mm256_max_ps(v[2], v[3]));
+  __m256 left = g;
+  for (int k = 0; k < 4; ++k) {
+    __m256 is = _mm256_cmp_ps(v[k], best, _CMP_EQ_OQ);
+    share[k] = _mm256_and_ps(is, left);
+    left = _mm256_andnot_ps(is, left);
+  }
+}
+
 /// dx is written where a window lies; the rest must be 0 already.
 template <typename S, typename R>
 static void maxPoolGradByTwo(const PoolParams &p, const typename S::Element *x,
@@ -121,7 +132,13 @@ static void maxPoolGradByTwo(const PoolParams &p, const typename S::Element *x,
       });
       loadPairs<S>(x + 2 * i, 2 * count, v[0], v[1]);
       loadPairs<S>(x + p.in[2] + 2 * i, 2 * count, v[2], v[3]);
-      __m256 best = v[0];
+      __m256 best = v[0], isNan = _mm256_or_ps(_mm256_cmp_ps(v[0], v[1], _CMP_UNORD_Q),
+                                               _mm256_cmp_ps(v[2], v[3], _CMP_UNORD_Q));
+      if (_mm256_testz_ps(isNan, isNan)) {
+        shareOfLargest(v, g, share);
+        storePairs<R>(dx + 2 * i, 2 * count, share[0], share[1]);
+        return storePairs<R>(dx + p.in[2] + 2 * i, 2 * count, share[2], share[3]);
+      }
       share[0] = g;
       for (int k = 1; k < 4; ++k) {
         __m256 better = isBetter(v[k], best);

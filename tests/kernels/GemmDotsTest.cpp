@@ -84,6 +84,8 @@ TEST_F(GemmDots, BatchesAndManyRows) {
 TEST_F(GemmDots, DenormalsAreZerosOnEveryLevel) {
   expectSameBits(test::product(40, 40, 33), 0, 2);
   expectSameBits(test::product(40, 40, 33), 55, 72);
+  expectSameBits(test::product(5, 40, 33), 0, 2); // rows of B in place
+  expectSameBits(test::product(17, 64, 33), 55, 72);
 }
 
 TEST_F(GemmDots, InfinitiesAndOverflow) {

@@ -58,6 +58,7 @@ std::vector<int64_t> strangeParams(std::string_view name, size_t count,
   if (name == "gemm_splitk_f32") {
     auto p = unpackParams<GemmSplitKParams>(params.data());
     p.sliceK = 256, p.slices = (p.k + 255) / 256, p.unitCols = int64_t(rng() % 2) * 32;
+    p.aType = p.bType = format::kBf16, p.aCodes = p.bCodes = {};
     return packParams(p);
   }
   if (name == "gemm_pack_b_f32")
@@ -65,6 +66,7 @@ std::vector<int64_t> strangeParams(std::string_view name, size_t count,
   auto p = unpackParams<GemmParams>(params.data());
   p.accumulate = int64_t(rng() % 2), p.unitCols = int64_t(rng() % 2) * 32;
   p.aType = p.bType = format::kBf16, p.cType = int64_t(rng() % 3);
+  p.aCodes = p.bCodes = {};
   p.cTiles = rng() % 4 == 0;
   if (p.cTiles)
     p.batch0 = p.batch1 = 1, p.unitCols = p.cRow = 32;
