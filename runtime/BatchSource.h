@@ -86,6 +86,11 @@ public:
     return {(size() + batch - 1) / batch, size() / batch, size() % batch};
   }
 
+  /// Whether the batch is the last one of its epoch.
+  virtual bool endsEpoch(const Batch &batch) const {
+    return (batch.firstSample + batch.count) % size() == 0;
+  }
+
   /// The next batch starts at this position of the sequence (>= 0).
   virtual Status seek(int64_t sample) = 0;
 
