@@ -7,6 +7,7 @@
 #include "passes/InputBounds.h"
 #include "passes/LossKinds.h"
 #include "passes/Passes.h"
+#include "passes/ReplayShare.h"
 #include "passes/StateSymbols.h"
 
 using namespace mlir;
@@ -155,7 +156,7 @@ private:
       return failure();
     build(operands);
     describe(first, type);
-    return success();
+    return describeReplay(getOperation(), spec.replay, layout.batch);
   }
 
   /// The type is one a loss can be taken of; sets the layout of samples.
@@ -210,6 +211,31 @@ private:
                  << (input.name == loss.labels ? "'loss.labels'" : "it in 'loss'");
       operands.targets.push_back(addInput(input));
     }
+    return spec.replay.isWeighted() ? addReplayInputs(prediction, operands) : success();
+  }
+
+  /// Weights by sample. What evaluates has none of these: there a sample counts once, and
+  /// no logits are held.
+  LogicalResult addReplayInputs(RankedTensorType prediction, LossOperands &operands) {
+    auto add = [&](StringRef name, RankedTensorType type, double inEvaluation) {
+      LossInput input;
+      input.name = name.str();
+      input.type = type;
+      Value added = addInput(input);
+      forward.setArgAttr(cast<BlockArgument>(added).getArgNumber(), evaluationFillAttr,
+                         Builder(forward.getContext()).getF64FloatAttr(inEvaluation));
+      return added;
+    };
+    auto perSample = RankedTensorType::get(layout.batch, Float32Type::get(&getContext()));
+    operands.weight = add("replay/weight", perSample, 1);
+    if (!spec.replay.hasLogits())
+      return success();
+    if (layout.rowsPerSample != 1)
+      return specError(forward)
+             << "'continual.replay.derpp' needs one row of logits per sample, '"
+             << loss.logits << "' has " << layout.rowsPerSample;
+    operands.match = add("replay/match", perSample, 0);
+    operands.logits = add("replay/logits", prediction, 0);
     return success();
   }
 

@@ -1,5 +1,7 @@
 #include "passes/EntryFunctions.h"
 
+#include "ir/graph/GraphBuilder.h"
+
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 #include "llvm/ADT/BitVector.h"
@@ -80,6 +82,14 @@ void useEvaluationForms(func::FuncOp entry) {
       if (result != form) // what has no other form stays
         result.replaceAllUsesWith(form);
   }
+  OpBuilder builder = OpBuilder::atBlockBegin(&entry.getBody().front());
+  for (BlockArgument argument : entry.getArguments())
+    if (auto fill = entry.getArgAttrOfType<FloatAttr>(argument.getArgNumber(),
+                                                      evaluationFillAttr);
+        fill && !argument.use_empty()) {
+      graph::GraphBuilder b(argument.getLoc(), builder);
+      argument.replaceAllUsesWith(b.splatLike(argument, fill.getValueAsDouble()));
+    }
 }
 
 void eraseDead(func::FuncOp entry) {

@@ -30,7 +30,10 @@ void setResults(mlir::func::FuncOp entry, const std::vector<NamedValue> &values)
 mlir::func::FuncOp copyEntry(mlir::func::FuncOp from, llvm::StringRef name);
 /// An entry without arguments and results, behind the others.
 mlir::func::FuncOp createEntry(mlir::ModuleOp module, llvm::StringRef name);
-/// Replaces what behaves differently in training: dropout, statistics of the batch.
+/// Of an argument that training has alone: what its elements are elsewhere (f64).
+inline constexpr llvm::StringLiteral evaluationFillAttr = "graph.evaluation_fill";
+/// Replaces what behaves differently in training: dropout, statistics of the batch,
+/// arguments that training has alone.
 void useEvaluationForms(mlir::func::FuncOp entry);
 /// Removes operations without effect, then arguments without a use.
 void eraseDead(mlir::func::FuncOp entry);

@@ -128,6 +128,14 @@ public:
         valid(operands.valid), layout(layout) {}
 
   LossValue build() {
+    LossValue value = buildKind();
+    if (operands.logits)
+      value.sum = b.add(value.sum, distanceToLogits());
+    return value;
+  }
+
+private:
+  LossValue buildKind() {
     StringRef kind = spec.kind;
     if (kind == "cross_entropy" || kind == "nll")
       return labelled();
@@ -143,10 +151,33 @@ public:
     // A divergence is of distributions: one per sample, as PyTorch's batchmean.
     if (kind == "kl")
       return {sumValid(each), b.cast(valid, b.getF32Type())};
+    if (operands.weight)
+      each = b.mul(each, bySamples(operands.weight, tensorType(each)));
     return {sumValid(each), validElements(prediction)};
   }
 
-private:
+  /// A value per sample, repeated over the elements of each.
+  Value bySamples(Value perSample, RankedTensorType type) {
+    Value rows = perSample;
+    if (layout.rowsPerSample != 1)
+      rows = b.reshape(b.spread(rows, {layout.batch, layout.rowsPerSample}, 1),
+                       layout.batch * layout.rowsPerSample);
+    SmallVector<int64_t> others;
+    for (int64_t d = 1; d < type.getRank(); ++d)
+      others.push_back(d);
+    return b.cast(b.spread(rows, type.getShape(), others), type.getElementType());
+  }
+
+  /// DER (Buzzega et al. 2020): the mean squared distance of a sample's logits to those
+  /// it had when it was kept, summed over samples.
+  Value distanceToLogits() {
+    auto type = tensorType(prediction);
+    Value apart = b.square(b.sub(prediction, operands.logits));
+    Value weighted = b.mul(apart, bySamples(operands.match, type));
+    int64_t perSample = graph::product(type.getShape()) / layout.batch;
+    return b.scale(sumValid(weighted), 1.0 / static_cast<double>(perSample));
+  }
+
   RankedTensorType scalarType() { return RankedTensorType::get({}, b.getF32Type()); }
   Value toScalar(Value x) { return b.cast(b.reshape(x, {}), b.getF32Type()); }
 
@@ -228,7 +259,9 @@ private:
     labels = b.select(mask(labelShape), labels, b.splatLike(labels, spec.ignoreIndex));
     labels = b.reshape(labels, rows);
     Value scores = b.reshape(b.transpose(prediction, order), {rows, classes});
-    if (spec.kind == "nll")
+    if (operands.weight && spec.kind != "nll")
+      scores = b.make<graph::LogSoftmaxOp>(scores, 1);
+    if (operands.weight || spec.kind == "nll")
       return negativeLogLikelihood(scores, labels);
     auto op =
         b.create<graph::CrossEntropyOp>(scores, labels, weights(type.getElementType()),
@@ -257,6 +290,13 @@ private:
           weight = weights(tensorType(scores).getElementType());
     Value each = weight ? b.broadcastLike(weight, scores) : b.splatLike(scores, 1);
     Value loss = b.neg(b.mul(scores, each));
+    if (operands.weight) {
+      int64_t perSample = shape[0] / layout.batch;
+      Value rows =
+          b.reshape(b.spread(operands.weight, {layout.batch, perSample}, 1), shape[0]);
+      loss = b.mul(loss,
+                   b.cast(b.spread(rows, shape, 1), tensorType(scores).getElementType()));
+    }
     return {toScalar(b.sumAll(b.select(hot, loss, zero))),
             toScalar(b.sumAll(b.select(hot, each, zero)))};
   }

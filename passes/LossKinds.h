@@ -53,6 +53,9 @@ mlir::FailureOr<std::vector<LossInput>> lossInputs(const LossSpec &spec,
 struct LossOperands {
   llvm::SmallVector<mlir::Value> predictions, targets;
   mlir::Value valid;
+  /// By sample, f32, where replay weighs samples: of its loss; of its distance to
+  /// `logits` (of the prediction's shape). Null without.
+  mlir::Value weight, match, logits;
 };
 
 LossValue buildLoss(graph::GraphBuilder &b, const LossSpec &spec,
