@@ -83,6 +83,7 @@ public:
                                                  SessionOptions options = {});
 
   const Plan &plan() const { return *planPtr; }
+  const PlanPtr &planHandle() const { return planPtr; }
   FeatureLevel level() const { return kernels.level; }
   int threads() const { return team->size(); }
 

@@ -176,7 +176,7 @@ Status TrainLoop::runWindow(StepResult &result, double &computeUs) {
       return status;
     uint64_t beginNs = nowNs();
     bool isSkipped = isTailSkipped() && isShort(session, batch);
-    bool isEpochEnd = (batch.firstSample + batch.count) % source.size() == 0;
+    bool isEpochEnd = source.endsEpoch(batch);
     Status status = isSkipped ? Status::success() : session.step(batch, result);
     if (status.ok() && isEpochEnd && !result.updated)
       status = session.flush(result);
