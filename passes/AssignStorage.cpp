@@ -24,10 +24,10 @@ namespace sluice {
 namespace {
 
 /// Blocks of a tensor stay in its rows, so that rows can be taken before they are
-/// decoded.
+/// decoded. Bytes of two codes of 4 bits hold row i and row i + rows / 2.
 bool hasRows(StoredFormat format, ArrayRef<int64_t> shape) {
   const FormatTraits &traits = traitsOf(format);
-  if (traits.bits < 8 || shape.size() < 2)
+  if (shape.size() < 2 || (traits.bits < 8 && shape[0] % 2 != 0))
     return false;
   bool isWhole = traits.blockColumns == 0;
   return isWhole || (traits.blockRows == 1 && shape.back() % traits.blockColumns == 0);
@@ -123,7 +123,9 @@ private:
     graph::GraphBuilder b(gather.getLoc(), builder);
     RankedTensorType type = graph::tensorType(gather.getY());
     SmallVector<Value> rows = {
-        b.make<graph::GatherOp>(stored[0], gather.getIndices(), int64_t{0})};
+        traitsOf(format).bits == 4
+            ? nibbleRows(b, gather.getIndices())
+            : b.make<graph::GatherOp>(stored[0], gather.getIndices(), int64_t{0})};
     if (traitsOf(format).blockColumns == 0) {
       rows.append(stored.begin() + 1, stored.end());
     } else if (stored.size() > 1) {
@@ -138,6 +140,31 @@ private:
         b.make<graph::DequantizeOp>(rows, traitsOf(format).name, type.getShape(), site++);
     gather.getY().replaceAllUsesWith(decoded);
     gather.erase();
+  }
+
+  /// Codes of 4 bits of some rows, two in a byte as those of a tensor.
+  Value nibbleRows(graph::GraphBuilder &b, Value indices) {
+    ArrayRef<int64_t> shape = valueTypeOf(parameter).getShape();
+    int64_t half = shape[0] / 2;
+    int64_t columns = valueTypeOf(parameter).getNumElements() / shape[0];
+    Value isNegative = b.compare(indices, "lt", b.splatLike(indices, 0));
+    Value row = b.select(isNegative, b.shift(indices, double(shape[0])), indices);
+    Value isUpper = b.compare(row, "ge", b.splatLike(row, double(half)));
+    row = b.select(isUpper, b.shift(row, double(-half)), row);
+    Value bytes =
+        b.make<graph::GatherOp>(b.reshape(stored[0], {half, columns}), row, int64_t{0});
+    SmallVector<int64_t> each = llvm::to_vector(graph::tensorType(isUpper).getShape());
+    each.push_back(1);
+    isUpper = b.broadcastLike(b.reshape(isUpper, each), bytes);
+    Value codes = b.select(isUpper, b.make<graph::UnpackNibbleOp>(bytes, true),
+                           b.make<graph::UnpackNibbleOp>(bytes, false));
+    int64_t count = graph::tensorType(codes).getNumElements() / 2;
+    codes = b.reshape(codes, {2 * count});
+    auto part = [&](int64_t first) -> Value {
+      return b.make<graph::SliceOp>(codes, ArrayRef<int64_t>{first},
+                                    ArrayRef<int64_t>{count}, ArrayRef<int64_t>{1});
+    };
+    return b.make<graph::PackNibblesOp>(part(0), part(count));
   }
 
   graph::ParameterOp parameter;

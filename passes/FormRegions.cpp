@@ -7,6 +7,7 @@
 // (constants, broadcasts, positions, views) is cloned into every region that reads it.
 // Whether a set of operations can be one kernel is decided by analyseRegion alone.
 
+#include "passes/CodedProducts.h"
 #include "passes/Passes.h"
 #include "passes/RegionClusters.h"
 
@@ -23,6 +24,7 @@ struct FormRegions : impl::FormRegionsBase<FormRegions> {
 
   void runOnOperation() override {
     for (auto function : getOperation().getOps<func::FuncOp>()) {
+      formCodedProducts(function.getBody().front());
       RegionClusters clusters(function.getBody().front());
       clusters.grow(fuse);
       clusters.outline();

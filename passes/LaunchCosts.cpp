@@ -1,13 +1,17 @@
 #include "passes/LaunchCosts.h"
 
+#include "kernels/Catalog.h"
 #include "passes/AddProduct.h"
 #include "passes/CodedProducts.h"
+#include "passes/Collectives.h"
 #include "passes/ContractShape.h"
 #include "passes/NarrowReads.h"
 #include "passes/PlanLaunches.h"
 #include "passes/lowering/Lowerings.h"
 
 #include "llvm/ADT/StringSwitch.h"
+
+#include <algorithm>
 
 using namespace mlir;
 
@@ -241,12 +245,13 @@ LaunchCost LaunchWork::cost(double flops, double bytes, int64_t units, int64_t c
 LaunchCost launchCost(plan::LaunchOp launch, const DeviceRates &rates) {
   LaunchWork work(rates);
   for (auto stage : launch.getBody().front().getOps<plan::StageOp>()) {
-    auto module = launch->getParentOfType<ModuleOp>();
-    auto kernel = cast<plan::KernelOp>(module.lookupSymbol(stage.getKernel()));
-    work.addStage(
-        kernel.isGenerated()
-            ? KernelWork()
-            : workOf(stage.getKernel(), stage.getParams().data(), launch.getChunk()));
+    // By the name: a symbol would be looked for among all others.
+    StringRef name = stage.getKernel();
+    bool isBuiltin =
+        name == collectiveKernel ||
+        std::ranges::binary_search(builtinKernelNames(), std::string_view(name));
+    work.addStage(isBuiltin ? workOf(name, stage.getParams().data(), launch.getChunk())
+                            : KernelWork());
   }
   return work.cost(launch.getFlops().convertToDouble(),
                    launch.getBytes().convertToDouble(), launch.getUnits(),

@@ -60,6 +60,12 @@ private:
            isElastic(cast<graph::RegionOp>(kernel.getBody().front().front()));
   }
 
+  /// A single stage of the same kernel.
+  bool hasKernelOf(size_t index, size_t other) {
+    return llvm::hasSingleElement(launches[index].getBody().front()) &&
+           stageOf(index).getKernelAttr() == stageOf(other).getKernelAttr();
+  }
+
   plan::StageOp stageOf(size_t index) {
     return cast<plan::StageOp>(launches[index].getBody().front().front());
   }
@@ -71,8 +77,8 @@ private:
     for (size_t i = last; i-- > 0 && members.size() < maxParts;) {
       if (!launches[i])
         continue;
-      bool joins = isUpdate(i) && stageOf(i).getKernel() == stageOf(last).getKernel() &&
-                   fits(i, last, nothingBetween) && isIndependent(i, last);
+      bool joins = hasKernelOf(i, last) && fits(i, last, nothingBetween) &&
+                   isIndependent(i, last);
       nothingBetween &= joins;
       if (!joins)
         continue;

@@ -32,6 +32,9 @@ bool isEmbedding(graph::ParameterOp parameter) {
       table = cast.getX();
     if (auto decoded = table.getDefiningOp<graph::DequantizeOp>())
       table = decoded.getStored()[0];
+    // Codes of 4 bits as rows of bytes.
+    if (auto rows = table.getDefiningOp<graph::ReshapeOp>())
+      table = rows.getX();
     auto read = table.getDefiningOp<graph::ReadOp>();
     return read && read.getSymbol() == parameter.getSymName() ? WalkResult::interrupt()
                                                               : WalkResult::advance();

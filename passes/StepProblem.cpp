@@ -1,5 +1,6 @@
 #include "passes/StepProblem.h"
 
+#include "passes/CodedProducts.h"
 #include "passes/EntryFunctions.h"
 #include "passes/LaunchCosts.h"
 #include "passes/NamePatterns.h"
@@ -47,7 +48,8 @@ bool isProductOrView(Operation *op) {
   }
   if (isa<graph::TransposeOp, graph::SliceOp>(op))
     return readByProducts(op);
-  return isa<graph::ContractOp, graph::AttentionOp, graph::AttentionGradOp>(op);
+  return isa<graph::ContractOp, graph::AttentionOp, graph::AttentionGradOp>(op) ||
+         codedProduct(op);
 }
 
 bool readByProducts(Operation *op) {
@@ -130,6 +132,8 @@ bool leadsToStateOnly(Operation *op) {
   while (!open.empty() && reached.size() <= few) {
     Operation *next = open.pop_back_val();
     if (!isa<graph::RegionOp, graph::WriteOp, graph::Collective>(next) && !isView(next))
+      return false;
+    if (codedProduct(next))
       return false;
     for (Operation *user : next->getUsers())
       if (reached.insert(user).second)

@@ -324,5 +324,7 @@ SmallVector<Value> DequantizeOp::decompose(OpBuilder &builder) {
   Value y =
       b.make<MiniDecodeOp>(b.reshape(codes, view.shape), b.broadcast(each, view.shape),
                            elementOf(format), getSite());
+  y.getDefiningOp()->setAttr(decodedFormatAttr, getFormatAttr());
+  y.getDefiningOp()->setAttr(decodedShapeAttr, getShapeAttr());
   return {b.reshape(y, getShape())};
 }

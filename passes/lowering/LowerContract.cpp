@@ -3,6 +3,7 @@
 
 #include "kernels/Params.h"
 #include "passes/AddProduct.h"
+#include "passes/CodedProducts.h"
 #include "passes/ContractShape.h"
 #include "passes/NarrowReads.h"
 #include "passes/lowering/Lowerings.h"
@@ -17,22 +18,27 @@ namespace {
 struct Placed {
   GemmParams params;
   StridedView lhs, rhs, result;
+  SmallVector<Value> scales = {}; // of codes
 };
 
-/// Reads and writes through as many views as the kernel's strides can express.
-FailureOr<Placed> placeProduct(graph::ContractOp op, Value left, Value right,
+/// The first of the ways to read and write that the kernel's strides can express.
+FailureOr<Placed> placeProduct(graph::ContractOp op, ArrayRef<StridedView> lhs,
+                               ArrayRef<StridedView> rhs, Value result,
                                const ProgramBuilder &builder) {
-  left = narrowSource(left), right = narrowSource(right);
-  StridedView lhs[] = {readView(left, builder), contiguousView(left)};
-  StridedView rhs[] = {readView(right, builder), contiguousView(right)};
-  StridedView result[] = {writeView(op.getY(), builder), contiguousView(op.getY())};
-  for (const StridedView &y : result)
+  StridedView results[] = {writeView(result, builder), contiguousView(result)};
+  for (const StridedView &y : results)
     for (const StridedView &a : lhs)
       for (const StridedView &b : rhs)
         if (auto params = contractAsGemm(op, {a.strides, b.strides, y.strides}))
           return Placed{*params, a, b, y};
   return op.emitError("dimensions of the product do not collapse to rows and columns; "
                       "run 'legalize-for-kernels' before");
+}
+
+/// Through as many views as there are, or as it is.
+SmallVector<StridedView> viewsOf(Value value, const ProgramBuilder &builder) {
+  value = narrowSource(value);
+  return {readView(value, builder), contiguousView(value)};
 }
 
 class ContractLowering {
@@ -43,14 +49,21 @@ public:
       : op(op), flops(product.flops()), builder(builder),
         a(bytesFrom(placed.lhs, builder.bufferOf(placed.lhs.root), builder)),
         b(bytesFrom(placed.rhs, builder.bufferOf(placed.rhs.root), builder)),
-        c(bytesFrom(placed.result, builder.destination(placed.result.root), builder)) {}
+        c(bytesFrom(placed.result, builder.destination(placed.result.root), builder)) {
+    for (Value scale : placed.scales)
+      scales.push_back(builder.bufferOf(scale));
+  }
 
   void run(const GemmPlan &plan) {
     switch (plan.kind) {
     case GemmPlan::Direct:
-      builder.launch(
-          op, product(plan),
-          {kernel("gemm_f32"), {a, b}, {c}, plan.workerBytes, packParams(plan.gemm), {}});
+      builder.launch(op, product(plan),
+                     {kernel("gemm_f32"),
+                      read(b),
+                      {c},
+                      plan.workerBytes,
+                      packParams(plan.gemm),
+                      {}});
       break;
     case GemmPlan::Packed:
       runPacked(plan);
@@ -62,6 +75,12 @@ public:
   }
 
 private:
+  /// A, B or what it was packed to, and scales.
+  SmallVector<Value> read(Value second) const {
+    SmallVector<Value> operands = {a, second};
+    operands.append(scales);
+    return operands;
+  }
   FlatSymbolRefAttr kernel(StringRef name) { return builder.symbols.builtin(name); }
   LaunchSpec product(const GemmPlan &plan) {
     return {"contract", plan.gemmUnits, plan.gemmChunk, flops};
@@ -74,7 +93,7 @@ private:
         {kernel("gemm_pack_b_f32"), {b}, {packed}, 0, packParams(plan.pack), {}});
     builder.launch(op, product(plan),
                    {kernel("gemm_packed_f32"),
-                    {a, packed},
+                    read(packed),
                     {c},
                     plan.workerBytes,
                     packParams(plan.gemm),
@@ -85,7 +104,7 @@ private:
     Value partial = builder.buffer("partial", "workspace", plan.partialBytes);
     builder.launch(op, {"contract", plan.splitUnits, plan.splitChunk, flops},
                    {kernel("gemm_splitk_f32"),
-                    {a, b},
+                    read(b),
                     {partial},
                     plan.workerBytes,
                     packParams(plan.split),
@@ -99,6 +118,7 @@ private:
   double flops;
   ProgramBuilder &builder;
   Value a, b, c;
+  SmallVector<Value> scales;
 };
 
 } // namespace
@@ -133,7 +153,9 @@ LogicalResult lowerContract(graph::ContractOp op, ProgramBuilder &builder) {
     builder.destination(op.getY());
     return success();
   }
-  FailureOr<Placed> placed = placeProduct(op, op.getLhs(), op.getRhs(), builder);
+  FailureOr<Placed> placed =
+      placeProduct(op, viewsOf(op.getLhs(), builder), viewsOf(op.getRhs(), builder),
+                   op.getY(), builder);
   if (failed(placed))
     return failure();
   if (placed->params.k == 0) {
@@ -159,13 +181,44 @@ LogicalResult lowerAddProduct(graph::RegionOp op, ProgramBuilder &builder) {
     builder.copy(op, sum, target, type.getNumElements(),
                  plan::elementBytes(type.getElementType()));
   FailureOr<Placed> placed =
-      placeProduct(product, op.getInputs()[0], op.getInputs()[1], builder);
+      placeProduct(product, viewsOf(op.getInputs()[0], builder),
+                   viewsOf(op.getInputs()[1], builder), product.getY(), builder);
   if (failed(placed))
     return failure();
   placed->result = contiguousView(op.getResult(0));
   placed->params.accumulate = 1;
   ContractLowering(op, product, *placed, builder)
       .run(planGemm(placed->params, /*wholeRows=*/false, builder.workers()));
+  return success();
+}
+
+LogicalResult lowerCodedProduct(graph::RegionOp op, ProgramBuilder &builder) {
+  graph::ContractOp product = codedProduct(op);
+  ProductSource sources[] = {productSource(op, product.getLhs()),
+                             productSource(op, product.getRhs())};
+  SmallVector<StridedView> views[2];
+  CodedAs codes[2];
+  for (auto [i, source] : llvm::enumerate(sources)) {
+    if (!source.format) {
+      views[i] = viewsOf(source.inputs[0], builder);
+      continue;
+    }
+    auto shape = graph::tensorType(product->getOperand(i)).getShape();
+    views[i] = {{source.inputs[0], 0, rowMajorStrides(shape)}};
+    MatrixShape matrix = matrixOf({source.shape.data(), source.shape.size()});
+    codes[i] = {int64_t(*source.format), matrix.count(), matrix.columns};
+  }
+  FailureOr<Placed> placed =
+      placeProduct(product, views[0], views[1], op.getResult(0), builder);
+  if (failed(placed))
+    return failure();
+  placed->params.aCodes = codes[0], placed->params.bCodes = codes[1];
+  for (const ProductSource &source : sources)
+    placed->scales.append(source.inputs.begin() + 1, source.inputs.end());
+  ContractLowering(op, product, *placed, builder)
+      .run(planGemm(placed->params, /*wholeRows=*/false, builder.workers()));
+  if (placed->result.root != op.getResult(0))
+    builder.markWritten(op.getResult(0));
   return success();
 }
 

@@ -2,6 +2,7 @@
 // that are computed element by element share a kernel whatever their shapes.
 
 #include "passes/AddProduct.h"
+#include "passes/CodedProducts.h"
 #include "passes/LaunchCosts.h"
 #include "passes/RegionDomain.h"
 #include "passes/lowering/Lowerings.h"
@@ -102,6 +103,8 @@ void lowerUpdate(graph::RegionOp op, ArrayRef<StateName> names, int64_t elements
 LogicalResult lowerRegion(graph::RegionOp op, ProgramBuilder &builder) {
   if (addedProduct(op))
     return lowerAddProduct(op, builder);
+  if (codedProduct(op))
+    return lowerCodedProduct(op, builder);
   SmallVector<StateName> names = updatedState(op, builder);
   if (std::optional<int64_t> elements =
           names.empty() ? std::nullopt : elasticElements(op)) {

@@ -15,6 +15,8 @@ mlir::LogicalResult lowerOperation(mlir::Operation *op, ProgramBuilder &builder)
 mlir::LogicalResult lowerContract(graph::ContractOp op, ProgramBuilder &builder);
 /// A product that goes on with a sum (AddProduct.h).
 mlir::LogicalResult lowerAddProduct(graph::RegionOp op, ProgramBuilder &builder);
+/// A product that decodes what it reads (CodedProducts.h).
+mlir::LogicalResult lowerCodedProduct(graph::RegionOp op, ProgramBuilder &builder);
 /// Gives all sums of a chain of such products the bytes of the last one.
 void bindAddedSums(mlir::Block &block, ProgramBuilder &builder);
 mlir::LogicalResult lowerConv(graph::ConvOp op, ProgramBuilder &builder);
