@@ -4,6 +4,8 @@
 The peer is bf16 AMP with f32 masters and moments that recomputes nothing. Ours have int8 moments, split masters, a budget of memory
 met by recompute (the smallest that can be met, where the one wanted cannot), and from there on stored formats by importance (`sluice
 probe`), by size, and at random, at the same bytes.
+Losses do not depend on what else runs, times do: --losses takes no times; --speed-only takes times alone, of few steps, plans in turns,
+for a machine that has nothing else to do (the policies by importance are probed after a few steps then).
 Prints a table; with --out F appends one JSON object per line. Short trainings: the figures tell formats apart, they are no records.
 """
 import argparse
@@ -143,11 +145,11 @@ def interval(values):
     return statistics.mean(values), STUDENT.get(len(values), 2.0) * statistics.stdev(values) / math.sqrt(len(values))
 
 
-def measure(case, seeds, steps, threads, names):
-    """By policy: peak bytes, and by seed what training gives."""
+def measure(case, seeds, steps, threads, names, trains=True, times=True):
+    """By policy: peak bytes, by seed what training gives, and times."""
     results, memory, plans = {}, None, {}
     for seed in seeds:
-        probe = case.probe(seed, steps, threads)
+        probe = case.probe(seed, steps if trains else 40, threads)
         for name, precision, share in POLICIES:
             if name not in names and name != PEER:
                 continue
@@ -157,7 +159,7 @@ def measure(case, seeds, steps, threads, names):
                 plan, report = case.compile(precision.format(probe=probe), seed, share and share * memory, steps, threads, f"{file_name(name)}-{seed}")
                 if name == PEER:
                     memory = report["arena_bytes"]
-                trained = case.train(plan, steps, f"{file_name(name)}-{seed}-run")
+                trained = case.train(plan, steps, f"{file_name(name)}-{seed}-run") if trains else None
                 plans.setdefault(name, plan)
             except RuntimeError as error:
                 print(f"  {name}: {error}", file=sys.stderr)
@@ -165,11 +167,24 @@ def measure(case, seeds, steps, threads, names):
             entry = results.setdefault(name, {"bytes": [], "predicted_us": [], "runs": [], "notes": report["notes"]})
             entry["bytes"].append(report["arena_bytes"])
             entry["predicted_us"].append(report["step_us"])
-            entry["runs"].append(trained)
+            if trained:
+                entry["runs"].append(trained)
             print(f"  seed {seed} {name}: {report['arena_bytes']} bytes, {trained}", file=sys.stderr, flush=True)
-    for name, us in case.time(plans).items():
+    for name, us in (case.time(plans) if times else {}).items():
         results[name]["step_us"] = us
     return results
+
+
+def show_speed(case, results, lines):
+    peer = results[PEER]
+    print(f"{case.name}: the fastest median of a few steps, plans in turns")
+    print(f"{'formats':34} {'peak MB':>8} {'of peer':>8} {'step us':>9} {'speed':>7} {'predicted':>9}")
+    for name, entry in results.items():
+        speed = peer["step_us"] / entry["step_us"]
+        predicted = peer["predicted_us"][0] / entry["predicted_us"][0]
+        size, ratio = entry["bytes"][0] / 1e6, entry["bytes"][0] / peer["bytes"][0]
+        print(f"{name:34} {size:8.2f} {ratio:8.2f} {entry['step_us']:9.0f} {speed:7.2f} {predicted:9.2f}", flush=True)
+        lines.add(case.name, "speed_ratio", speed, 1, predicted=predicted, formats=name, peer_name=PEER)
 
 
 def file_name(policy):
@@ -187,7 +202,7 @@ def show(case, results, lines, seeds):
         lost = [sign * scale * (mine[kind] - theirs[kind]) for mine, theirs in zip(entry["runs"], peer["runs"])]
         mean, half = interval(lost)
         ratio = statistics.mean(entry["bytes"]) / statistics.mean(peer["bytes"])
-        speed = peer["step_us"] / entry["step_us"]
+        speed = peer["step_us"] / entry["step_us"] if "step_us" in entry else float("nan")
         predicted = statistics.mean(peer["predicted_us"]) / statistics.mean(entry["predicted_us"])
         value = statistics.mean(r[kind] for r in entry["runs"])
         print(f"{name:34} {statistics.mean(entry['bytes']) / 1e6:8.2f} {ratio:8.2f} {value:9.4f} {mean:9.3f} +- {half:6.3f} {speed:7.2f} {predicted:9.2f}", flush=True)
@@ -197,7 +212,8 @@ def show(case, results, lines, seeds):
         lines.add(case.name, "points_lost", points, 0, interval=width, **more)
         if kind == "loss":
             lines.add(case.name, "nats_lost", mean, 0, interval=half, **more)
-        lines.add(case.name, "speed_ratio", speed, 1, predicted=predicted, **more)
+        if "step_us" in entry:
+            lines.add(case.name, "speed_ratio", speed, 1, predicted=predicted, **more)
 
 
 def main():
@@ -208,7 +224,11 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, help="instead of each case's own")
     parser.add_argument("--policies", nargs="*", default=[name for name, _, _ in POLICIES])
+    parser.add_argument("--losses", action="store_true", help="take no times")
+    parser.add_argument("--speed-only", action="store_true", help="take times alone, with one seed")
     arguments = parser.parse_args()
+    if arguments.losses and arguments.speed_only:
+        parser.error("--losses and --speed-only leave nothing to measure")
     lines = Lines(arguments.out, "precision", arguments.threads)
     for name in arguments.cases:
         if name not in SPECS:
@@ -216,7 +236,11 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             case = Case(name, pathlib.Path(folder))
             seeds = list(range(1, arguments.seeds + 1))
-            results = measure(case, seeds, arguments.steps or STEPS[name], arguments.threads, arguments.policies)
+            steps = arguments.steps or STEPS[name]
+            if arguments.speed_only:
+                show_speed(case, measure(case, seeds[:1], steps, arguments.threads, arguments.policies, trains=False), lines)
+                continue
+            results = measure(case, seeds, steps, arguments.threads, arguments.policies, times=not arguments.losses)
             show(case, results, lines, seeds)
 
 

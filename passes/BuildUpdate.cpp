@@ -242,6 +242,8 @@ private:
     UpdateBuilder update(entry, spec, state);
     for (NamedValue &result : update.build(gradients, count))
       named.push_back(std::move(result));
+    if (spec.ranks > 1)
+      DelayedScale::closeWindows(entry, spec.ranks, state);
     setResults(entry, named);
   }
 
@@ -284,7 +286,10 @@ private:
                                             builder.getI64IntegerAttr(index));
     }
     count = sumAllRanks(gradients, b.splatLike(count, 0), builder);
-    setResults(entry, UpdateBuilder(entry, spec, state).build(gradients, count));
+    auto named = UpdateBuilder(entry, spec, state).build(gradients, count);
+    if (spec.ranks > 1)
+      DelayedScale::closeWindows(entry, spec.ranks, state);
+    setResults(entry, named);
   }
 
   /// @micro adds its sums to the accumulators; @update uses and empties them, however
@@ -356,7 +361,7 @@ private:
     for (graph::ParameterOp accumulator : accumulators)
       sums.clear(accumulator, builder);
     sums.clear(counter, builder);
-    DelayedScale::closeWindows(entry, state);
+    DelayedScale::closeWindows(entry, spec.ranks, state);
     setResults(entry, named);
   }
 

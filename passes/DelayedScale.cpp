@@ -2,6 +2,7 @@
 
 #include "ir/graph/GraphBuilder.h"
 #include "passes/EntryFunctions.h"
+#include "passes/RankReduction.h"
 
 #include <limits>
 
@@ -72,7 +73,44 @@ void DelayedScale::observe(Value value, bool isWindow, Value moves, EntryReads &
                            b.make<graph::MaxOp>(reads.read(window), largest));
 }
 
-void DelayedScale::closeWindows(func::FuncOp update, StateSymbols &state) {
+/// What an entry found for a window, which it then need not write, or what the window
+/// has.
+static Value windowValue(func::FuncOp entry, graph::ParameterOp window,
+                         EntryReads &reads) {
+  for (auto write : entry.getBody().front().getOps<graph::WriteOp>())
+    if (write.getSymbol() == window.getSymName()) {
+      Value value = write.getValue();
+      write.erase();
+      return value;
+    }
+  return reads.read(window);
+}
+
+/// The largest of all ranks for each of `values`, f32 [1]. Each rank's are a row of a sum
+/// whose other terms are 0, so it is exact.
+static SmallVector<Value> largestOfRanks(ArrayRef<Value> values, int64_t ranks,
+                                         EntryReads &reads, OpBuilder &builder) {
+  GraphBuilder b(values.front().getLoc(), builder);
+  int64_t count = values.size();
+  Value row = values.front();
+  if (count > 1)
+    row = b.make<graph::ConcatOp>(ValueRange(values), int64_t{0});
+  Value all = b.broadcast(b.reshape(row, {1, count}), {ranks, count});
+  Value rank = reads.control("control/rank", builder.getI64Type());
+  const int64_t shape[] = {ranks, count};
+  Value isOwn = b.compare(b.make<graph::IotaOp>(ArrayRef<int64_t>(shape), int64_t{0}),
+                          "eq", b.broadcast(rank, shape));
+  Value own = b.select(isOwn, all, b.splatLike(all, 0));
+  Value summed = sumOverRanks(own, "window/largest", builder);
+  Value largest = b.reduce(summed, "max", {0}, /*keep=*/false);
+  SmallVector<Value> each;
+  for (int64_t i = 0; i < count; ++i)
+    each.push_back(b.make<graph::SliceOp>(largest, ArrayRef<int64_t>{i},
+                                          ArrayRef<int64_t>{1}, ArrayRef<int64_t>{1}));
+  return each;
+}
+
+void DelayedScale::closeWindows(func::FuncOp update, int64_t ranks, StateSymbols &state) {
   OpBuilder builder(returnOf(update));
   EntryReads reads(update, state);
   SmallVector<graph::ParameterOp> windows;
@@ -80,15 +118,23 @@ void DelayedScale::closeWindows(func::FuncOp update, StateSymbols &state) {
     if (declared.getSymName().starts_with("scale/") &&
         declared.getSymName().ends_with(windowSuffix))
       windows.push_back(declared);
-  for (graph::ParameterOp window : windows) {
+  if (windows.empty())
+    return;
+  SmallVector<Value> found;
+  for (graph::ParameterOp window : windows)
+    found.push_back(windowValue(update, window, reads));
+  if (ranks > 1)
+    found = largestOfRanks(found, ranks, reads, builder);
+  bool isStep = update.getSymName() == "step";
+  for (auto [window, largest] : llvm::zip_equal(windows, found)) {
     GraphBuilder b(window.getLoc(), builder);
     StringRef name = window.getSymName();
     name.consume_back(windowSuffix);
     graph::ParameterOp history = state.lookup((name + historySuffix).str());
-    Value largest = reads.read(window);
     b.create<graph::WriteOp>(history.getSymName(),
                              shifted(b, reads.read(history), largest));
-    b.create<graph::WriteOp>(window.getSymName(), b.splatLike(largest, 0));
+    if (!isStep)
+      b.create<graph::WriteOp>(window.getSymName(), b.splatLike(largest, 0));
   }
 }
 

@@ -9,7 +9,8 @@
 namespace sluice {
 
 /// State "scale/KEY/history": one largest magnitude per update, the newest first; under
-/// accumulation "scale/KEY/window": the largest of the micro-batches so far. Scales
+/// accumulation, or with ranks, "scale/KEY/window": the largest of the micro-batches so
+/// far. Scales
 /// change with updates alone, so that they do not depend on what runs again within one.
 class DelayedScale {
 public:
@@ -28,13 +29,15 @@ public:
   /// as there is none.
   mlir::Value value(StoredFormat format, EntryReads &reads, mlir::OpBuilder &builder);
 
-  /// Puts the largest magnitude of a value into the history, or into the window (@micro).
+  /// Puts the largest magnitude of a value into the history, or into the window (of
+  /// several micro-batches or ranks).
   /// With `moves` (i1, scalar) only where it holds.
   void observe(mlir::Value value, bool isWindow, mlir::Value moves, EntryReads &reads,
                mlir::OpBuilder &builder);
 
-  /// In @update: what windows have goes into the histories.
-  static void closeWindows(mlir::func::FuncOp update, StateSymbols &state);
+  /// Behind an update: what windows have goes into the histories, the largest of all
+  /// `ranks` on each. In @step, which has one micro-batch, what it found itself.
+  static void closeWindows(mlir::func::FuncOp update, int64_t ranks, StateSymbols &state);
 
 private:
   graph::ParameterOp history;

@@ -34,13 +34,6 @@ public:
       : entry(entry), spec(spec), state(state) {}
 
   LogicalResult run() {
-    bool isDelayed = llvm::any_of(spec.precision.rules, [](const StorageRule &rule) {
-      return !rule.saved.empty() && rule.isDelayed;
-    });
-    if (isDelayed && spec.ranks > 1)
-      return entry.emitError("'precision.rules[].scaling' is delayed for saved values, "
-                             "which is not yet supported with 'parallel.data' above 1: "
-                             "ranks would need the largest of all; use current");
     findSampled();
     std::vector<bool> used(spec.precision.rules.size(), false);
     Block &block = entry.getBody().front();
@@ -143,7 +136,8 @@ private:
       key = "saved/" + node + "/" + std::to_string(i);
     EntryReads reads(entry, state);
     DelayedScale scale(key, /*firstLargest=*/0, "", state, value.getContext());
-    scale.observe(value, spec.accumulate > 1, /*moves=*/Value(), reads, builder);
+    bool isWindow = spec.accumulate > 1 || spec.ranks > 1;
+    scale.observe(value, isWindow, /*moves=*/Value(), reads, builder);
     return scale.value(format, reads, builder);
   }
 

@@ -41,8 +41,11 @@ Status addParameter(const Session &session, const fbs::StateTensor &tensor,
                            "' ('opt/" + name +
                            "/v'): take --kind fisher or --kind hutchinson");
   std::vector<int64_t> shape;
-  for (uint32_t d = 0; d < sizeOf(tensor.shape()); ++d)
-    shape.push_back(tensor.shape()->Get(d));
+  // Of what codes stand for: those of 4 bits have half as many bytes as values.
+  const auto *sizes =
+      sizeOf(tensor.value_shape()) ? tensor.value_shape() : tensor.shape();
+  for (uint32_t d = 0; d < sizeOf(sizes); ++d)
+    shape.push_back(sizes->Get(d));
   std::vector<float> weights(static_cast<size_t>(matrixOf(shape).count()));
   if (Status status = session.readParameter(name, weights); !status.ok())
     return status;

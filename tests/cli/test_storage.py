@@ -10,7 +10,7 @@ DECODER = ROOT / "tests" / "models" / "small-decoder.onnx"
 SPEC = """loss: {kind: cross_entropy, logits: logits, labels: labels}
 optimizer: {kind: adamw, lr: 0.01}
 """
-FORMATS = ["fp16", "e4m3_128x128", "nvfp4"]  # without a scale, with one per block, with two
+FORMATS = ["fp16", "e4m3_128x128", "nvfp4"]  # without a scale, with one per block, with two; all are resumed in CodedProductsTest
 
 
 class Storage(SluiceTest):
@@ -111,6 +111,29 @@ class Storage(SluiceTest):
         losses, _, shared = self.train(ranks, "ranks", 2, "--comm", "local")
         self.assertEqual(losses, expected)
         self.same(shared, state)
+
+    def test_moments_of_codes_are_a_probe(self):
+        """Also of 4 bits, which have half as many bytes as values."""
+        plan, _ = self.plan("four", "{match: '*', storage: mxfp4}")
+        _, _, state = self.train(plan, "run", 2)
+        report, _ = self.run_sluice("probe", plan, "--kind", "moments", "--checkpoint", self.dir / "run", "-o", self.dir / "p.safetensors")
+        ratios = [p["importance"]["mean"] / state[f"opt/{p['name']}/v"].mean() for p in report["parameters"] if p["importance"]["mean"]]
+        self.assertGreater(len(ratios), 5)
+        np.testing.assert_allclose(ratios, ratios[0], rtol=1e-3)
+
+    def test_ranks_share_delayed_scales(self):
+        """Each rank's histories hold the largest of all, also where one has no samples."""
+        rules = "{match: '*', saved: e4m3, scaling: delayed}, {match: 'head*', storage: e4m3, scaling: delayed}"
+        ranks, _ = self.plan("ranks", rules, "--ranks", 2)
+        one, _ = self.plan("one", rules, "--set", "accumulate={count: 2, as_ranks: 2}")
+        expected, _, state = self.train(one, "one", 3)
+        losses, _, shared = self.train(ranks, "ranks", 3, "--comm", "local")
+        self.assertEqual(losses, expected)
+        self.same(shared, state)
+        histories = [array for name, array in state.items() if name.startswith("scale/saved/") and name.endswith("/history")]
+        self.assertTrue(histories)
+        for history in histories:
+            self.assertGreater(history[:3].min(), 0)
 
     def test_moments_resume_move_and_are_explained(self):
         wide, _ = self.plan("wide")
