@@ -81,6 +81,8 @@ def bert_tiny():
 
 
 GPT2 = {"vocabulary": 50257, "width": 768, "layers": 12, "heads": 12}
+LEAST_STEPS = 5  # of a round; 2 of those that take a second
+
 CASES = {
     "mlp": mlp,
     "fashion-cnn": fashion_cnn,
@@ -151,13 +153,13 @@ def measure(case, rounds, threads, folder, mode):
     steps = 0
     for _ in range(rounds):
         once = peers["eager"].step()
-        steps = max(5, min(200, int(2e6 / once)))
+        steps = max(LEAST_STEPS if once < 1e6 else 2, min(200, int(2e6 / once)))
         out = run_sluice(plan, folder, steps)
         ours.append(out["step_us_median"])
         for name, peer in peers.items():
             theirs[name].append(statistics.median(peer.step() for _ in range(steps)))
     trace = folder / "trace.json"
-    run_sluice(plan, folder, max(5, steps // 4), "--trace", trace)
+    run_sluice(plan, folder, max(min(steps, LEAST_STEPS), steps // 4), "--trace", trace)
     return report, breakdown(trace), ours, theirs
 
 
