@@ -3,6 +3,7 @@
 #include "codegen/WritePlan.h"
 
 #include "codegen/CompileReport.h"
+#include "codegen/ContinualTable.h"
 #include "codegen/GroupTable.h"
 #include "codegen/StateFile.h"
 #include "codegen/Variants.h"
@@ -42,6 +43,7 @@ fbs::Role roleOf(StringRef role) {
       .Default(fbs::Role::parameter);
 }
 
+      .Case("continual", fbs::Role::continual)
 fbs::Choice choiceOf(StringRef choice) {
   return llvm::StringSwitch<fbs::Choice>(choice)
       .Case("kept", fbs::Choice::kept)
@@ -95,6 +97,9 @@ public:
     plan.reruns_outliers = module->hasAttr(rerunsAttr);
     addAdapters();
     addReport();
+    plan.continual = continualOf(module);
+    plan.masks = masksOf(module);
+    plan.replay = replayOf(module);
     return std::move(plan);
   }
 

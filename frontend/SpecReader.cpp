@@ -53,6 +53,7 @@ void Reader::fill(const YAML::Node &root) {
       {"parallel", &Reader::readParallel},
       {"comm", &Reader::readComm},
       {"precision", &Reader::readPrecision},
+      {"continual", &Reader::readContinual},
       {"tie", &Reader::readTies},
       {"entries", &Reader::readEntries}};
   for (auto &[key, method] : sections)
@@ -67,6 +68,9 @@ void Reader::fill(const YAML::Node &root) {
   read(root, "promote", spec.promote, "a list of names");
   read(root, "entries", spec.entries, "a list of entry names");
   read(root, "gradient_norms", spec.gradientNorms, "true or false");
+  checkContinual(root);
+  checkReplay(root);
+  checkMasks(root);
   checkHealth(root);
 }
 

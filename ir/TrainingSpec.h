@@ -284,6 +284,62 @@ struct TrainingSpec {
   std::optional<int64_t>
       bucketBytes;                 // of a message of ranks; none: from the link's rates
   double windowMs = 0;             // predicted time in which gradients become one message
+  /// The largest of all groups.
+  int64_t every() const {
+    int64_t most = mode.every;
+    for (const UpdateGroupRule &rule : rules)
+      most = rule.mode ? std::max(most, rule.mode->every) : most;
+    return most;
+  }
+  int64_t delay() const {
+    int64_t most = mode.delay;
+    for (const UpdateGroupRule &rule : rules)
+      most = rule.mode ? std::max(most, rule.mode->delay) : most;
+    return most;
+  }
+  /// Some gradients outlive the step that has computed them.
+  bool isStaggered() const { return every() > 1 || delay() > 0; }
+};
+
+/// What holds parameters near those of the tasks before (`continual.ewc`,
+/// `continual.si`).
+struct PenaltySpec {
+  std::string kind = "none"; // ewc, si
+  /// ewc: the loss gains lambda / 2 * sum F (w - anchor)^2; si: lambda is twice `c`.
+  double lambda = 0;
+  bool coupled = false;         // part of the gradient that clip and optimizer see
+  std::string labels = "true";  // of the Fisher: true, sampled, all
+  int64_t samples = 1024;       // that it is the mean of; at most those of the data
+  std::string storage = "bf16"; // of importances: fp32, fp16, int8
+  std::optional<double> gamma;  // one anchor; importances decay by it
+  int64_t tasks = 1;            // anchors, without gamma
+  double refresh = 0; // share of an epoch after which it consolidates; 0: at tasks' ends
+  double xi = 0.1;    // si
+  bool isOn() const { return kind != "none"; }
+};
+
+/// Samples of tasks before in every micro-batch (`continual.replay`).
+struct ReplaySpec {
+  bool isOn = false;
+  double ratio = 0.2;                   // of a micro-batch
+  int64_t capacityBytes = 64 << 20;     // of the host's memory
+  std::string policy = "reservoir";     // ring, balanced, prioritized
+  double alpha = 0.7, importance = 0.5; // prioritized: runtime/replay/ReplayBuffer.h
+  int64_t minPerClass = 50;
+  /// DER++: the squared distance to the logits of then, and the loss of other draws, have
+  /// these weights.
+  std::optional<double> logitsWeight, labelsWeight;
+  bool isWeighted() const { return isOn && (policy == "prioritized" || hasLogits()); }
+  bool hasLogits() const { return isOn && logitsWeight; }
+};
+
+/// Weights of single tasks (`continual.masks`).
+struct MaskSpec {
+  std::string kind = "none";      // packnet, supermask
+  std::vector<std::string> tasks; // names, in the order in which they are learned
+  double share = 0.5;    // packnet: of what is free, that a task keeps when it is pruned
+  double retrain = 0.25; // packnet: of a task's updates, that come behind the pruning
+  bool isOn() const { return kind != "none"; }
   double timeoutSeconds = 60;      // what a rank waits for the others
   std::vector<ChangeSpec> changes; // by rising `at`
   UpdateSpec update;
@@ -317,6 +373,9 @@ struct TrainingSpec {
     return lossScale.isOn() ? "precision.loss_scale: {kind: " + lossScale.kind + "}" : "";
   }
   /// Recompute by a rule that does not look at the budget.
+  PenaltySpec penalty;
+  MaskSpec masks;
+  ReplaySpec replay;
   bool hasFixedRecompute() const {
     return recompute == "sqrt" || recompute == "every" || recompute == "regions";
   }

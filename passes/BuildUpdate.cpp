@@ -11,6 +11,7 @@
 #include "passes/HyperChanges.h"
 #include "passes/LossScale.h"
 #include "passes/OptimizerUpdate.h"
+#include "passes/NarrowState.h"
 #include "passes/Passes.h"
 #include "passes/RankReduction.h"
 #include "passes/RankShards.h"
@@ -40,6 +41,10 @@ class UpdateBuilder {
 public:
   UpdateBuilder(func::FuncOp entry, const TrainingSpec &spec, StateSymbols &state)
       : entry(entry), spec(spec), state(state), reads(entry, state),
+  Value task = {}; // mean gradient of the loss alone, where a penalty holds the parameter
+  Value count = {}; // of samples in the sum
+  Value old = {};   // weights it was computed with, where the update makes up for them
+  graph::ParameterOp accumulator = {}, counter = {}; // of @micro
         builder(returnOf(entry)) {}
 
   /// Updates all parameters. Returns the entry's results: norms of the mean gradient, and
@@ -61,6 +66,16 @@ public:
     for (Gradient &gradient : gradients)
       means.push_back({gradient.parameter, &gradient.sum, gradient.shards});
     GradientClip clip(spec, std::move(means), state, reads, builder);
+      if (gradient.old)
+        gradient.sum = compensate(gradient.parameter, gradient.sum, gradient.old, spec,
+                                  state, reads, builder);
+    }
+    if (spec.penalty.isOn())
+      addPenalty(gradients);
+    if (spec.masks.isOn())
+      for (Gradient &gradient : gradients) // norms are those of what the task trains
+        gradient.sum = onlyWhereTrains(gradient.sum, nullptr, gradient.parameter, state,
+                                       reads, builder);
     std::vector<NamedValue> named;
     if (spec.lossScale.isOn())
       named.push_back({"nonfinite", checkFinite(gradients, count, clip)});
@@ -110,6 +125,18 @@ private:
       first = b.select(wrong, b.splat(i64, static_cast<double>(i)), first);
     }
     applies = b.compare(first, "lt", b.splatLike(first, 0));
+  /// Before the clip, which is that of the gradient of all that is minimised.
+  void addPenalty(std::vector<Gradient> &gradients) {
+    for (Gradient &gradient : gradients) {
+      gradient.task = gradient.sum;
+      if (!spec.penalty.coupled)
+        continue;
+      Penalty penalty(spec.penalty, gradient.parameter, state, reads, builder);
+      gradient.sum = penalty.addTo(gradient.sum,
+                                   readExact(gradient.parameter, state, reads, builder));
+    }
+  }
+
     Value norm;
     if (spec.lossScale.kind == "adaptive")
       norm = b.mul(clip.largestNorm(), count); // of the sum: what is scaled
@@ -154,6 +181,8 @@ private:
 
 class BuildUpdate : public impl::BuildUpdateBase<BuildUpdate> {
 public:
+    if (spec.penalty.isOn())
+      update.holdBy(spec.penalty, gradient.task);
   explicit BuildUpdate(const TrainingSpec &spec) : spec(spec) {}
 
   void runOnOperation() override {
@@ -201,6 +230,8 @@ private:
     OpBuilder builder(returnOf(entry));
     EntryReads reads(entry, state);
     std::string reason;
+    if (spec.penalty.isOn())
+      describePenalty(getOperation(), spec.penalty, state);
     OptimizerUpdate update(builder, state, reads, parameter,
                            spec.precision.optimizerState);
     RankShards shards = update.chooseShards(std::max(spec.ranks, spec.asRanks), reason);

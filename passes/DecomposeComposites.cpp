@@ -2,6 +2,7 @@
 // operations, from which regions are formed. After the gradients are built, since
 // composites have better gradients of their own.
 
+#include "passes/DecomposeComposites.h"
 #include "passes/Passes.h"
 
 #include "mlir/IR/PatternMatch.h"
@@ -15,30 +16,34 @@ namespace {
 
 struct DecomposeComposites : impl::DecomposeCompositesBase<DecomposeComposites> {
   void runOnOperation() override {
-    // A decomposition may use simpler composites, so what it builds is visited too.
-    SmallVector<Operation *> open;
-    getOperation().walk([&](graph::Decomposable op) { open.push_back(op); });
-    while (!open.empty()) {
-      Operation *op = open.pop_back_val();
-      OpBuilder builder(op);
-      Operation *before = op->getPrevNode();
-      SmallVector<Value> results = cast<graph::Decomposable>(op).decompose(builder);
-      if (results.size() != op->getNumResults()) {
-        op->emitError("'") << op->getName() << "' decomposes to " << results.size()
-                           << " values, expected " << op->getNumResults();
-        return signalPassFailure();
-      }
-      Operation *first = before ? before->getNextNode() : &op->getBlock()->front();
-      for (Operation *built = first; built != op; built = built->getNextNode())
-        if (isa<graph::Decomposable>(built))
-          open.push_back(built);
-      op->replaceAllUsesWith(results);
-      op->erase();
-    }
+    if (failed(decomposeComposites(getOperation())))
+      signalPassFailure();
   }
 };
 
 } // namespace
+
+LogicalResult decomposeComposites(Operation *root) {
+  // A decomposition may use simpler composites, so what it builds is visited too.
+  SmallVector<Operation *> open;
+  root->walk([&](graph::Decomposable op) { open.push_back(op); });
+  while (!open.empty()) {
+    Operation *op = open.pop_back_val();
+    OpBuilder builder(op);
+    Operation *before = op->getPrevNode();
+    SmallVector<Value> results = cast<graph::Decomposable>(op).decompose(builder);
+    if (results.size() != op->getNumResults())
+      return op->emitError("'") << op->getName() << "' decomposes to " << results.size()
+                                << " values, expected " << op->getNumResults();
+    Operation *first = before ? before->getNextNode() : &op->getBlock()->front();
+    for (Operation *built = first; built != op; built = built->getNextNode())
+      if (isa<graph::Decomposable>(built))
+        open.push_back(built);
+    op->replaceAllUsesWith(results);
+    op->erase();
+  }
+  return success();
+}
 
 std::unique_ptr<Pass> createDecomposeComposites() {
   return std::make_unique<DecomposeComposites>();

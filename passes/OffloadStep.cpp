@@ -54,7 +54,9 @@ bool hasGap(const StreamProblem::Tensor &tensor) {
 StringRef stateCategory(StringRef role) {
   if (role == "moment" || role == "master")
     return "optimizer";
-  if (role == "accumulator")
+  if (role == "continual")
+    return "continual";
+  if (role == "accumulator" || role == "pending")
     return "gradients";
   return "parameters"; // running statistics, constants and controls stand beside them
 }

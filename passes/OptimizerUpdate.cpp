@@ -117,6 +117,13 @@ void OptimizerUpdate::build(Value gradient) {
   Value moves = applies();
   Value next = b.reshape(op->getResult(0), shape);
   next = b.select(b.broadcastLike(moves, next), next, exact);
+  if (penalty) {
+    Penalty held(*penalty, parameter, state, reads, builder);
+    if (!penalty->coupled)
+      next = held.pull(next);
+    held.walk(taskGradient, exact, next, moves);
+  }
+  next = onlyWhereTrains(next, exact, parameter, state, reads, builder);
   if (shards.computesInRows())
     writeExact(parameter, next, shards, state, reads, builder);
   else

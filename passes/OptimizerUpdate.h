@@ -2,6 +2,7 @@
 // One optimizer operation per parameter, with the state it keeps.
 
 #include "passes/MomentForm.h"
+#include "passes/Penalty.h"
 #include "passes/RankShards.h"
 #include "passes/StateSymbols.h"
 
@@ -23,6 +24,11 @@ public:
   void build(mlir::Value gradient, const RankShards &shared) {
     shards = shared;
     build(gradient);
+  }
+  /// What holds the parameter (continual); `task`: the mean gradient of the loss alone.
+  void holdBy(const PenaltySpec &spec, mlir::Value task) {
+    penalty = &spec;
+    taskGradient = task;
   }
   /// How the update can be shared out to ranks; `reason`: why it cannot.
   RankShards chooseShards(int64_t ranks, std::string &reason) {
@@ -71,6 +77,8 @@ private:
   mlir::DictionaryAttr options;
   MomentForm form;
   RankShards shards;
+  const PenaltySpec *penalty = nullptr;
+  mlir::Value taskGradient;
   std::string wideReason;
   std::vector<StoredMoment> kept;
   llvm::SmallVector<mlir::Value> hyperValues;

@@ -20,6 +20,7 @@ std::unique_ptr<mlir::Pass> createGroupParameters(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createFuseAttention();
 std::unique_ptr<mlir::Pass> createBuildBackward(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildProbe(const TrainingSpec &spec);
+std::unique_ptr<mlir::Pass> createBuildFisher(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildUpdate(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildEntries(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createAssignFormats(const TrainingSpec &spec);

@@ -125,6 +125,15 @@ def BuildProbe : SpecPass<"build-probe", "createBuildProbe"> {
   }];
 }
 
+def BuildFisher : SpecPass<"build-fisher", "createBuildFisher"> {
+  let summary = "Builds @fisher, the squared gradients of the samples of a batch (`continual.ewc`)";
+  let description = [{
+    @fisher has evaluation semantics and writes nothing. Its results are `loss_sum`, `loss_count` and `fisher/NAME`, the sum over samples of the squared gradient of each sample's loss,
+    for each parameter that trains. Products with one row per sample and vectors that are repeated along the samples are squared before they are summed; all else is taken from slices
+    of single samples, or, where samples cannot be told apart, from batches of one (`graph.fisher_one_by_one`, with a line of the report).
+  }];
+}
+
 def BuildUpdate : SpecPass<"build-update", "createBuildUpdate"> {
   let summary = "Replaces the gradients by the optimizer's update";
   let description = [{

@@ -29,6 +29,7 @@ void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
   passes.addPass(createBuildBackward(spec));
   // Behind the backward part, which finds what trains, and before @forward is gone.
   passes.addPass(createBuildProbe(spec));
+  passes.addPass(createBuildFisher(spec));
   // Evaluation is built from @forward, which no gradient code has touched.
   passes.addPass(createBuildEntries(spec));
   // Rules of the next pass win over it, which knows what is stored how.

@@ -25,7 +25,7 @@ int kindOf(StringRef role) {
   return llvm::StringSwitch<int>(role)
       .Cases("parameter", "buffer", 0)
       .Case("master", 1)
-      .Case("moment", 2)
+      .Cases("moment", "continual", 2)
       .Case("accumulator", 3)
       .Case("constant", 4)
       .Default(5);
@@ -34,7 +34,8 @@ int kindOf(StringRef role) {
 /// "NAME" of "param/NAME", "opt/NAME/m", "grad/NAME".
 StringRef tensorName(graph::ParameterOp op) {
   StringRef rest = op.getSymName().split('/').second;
-  return op.getRole() == "moment" ? rest.rsplit('/').first : rest;
+  bool hasPart = llvm::is_contained({"moment", "pending", "continual"}, op.getRole());
+  return hasPart ? rest.rsplit('/').first : rest;
 }
 
 SmallVector<Entry> sortedEntries(ModuleOp module) {

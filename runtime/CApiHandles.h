@@ -2,6 +2,8 @@
 // What is behind the opaque handles of the C API.
 
 #include "runtime/Session.h"
+#include "runtime/continual/Fisher.h"
+#include "runtime/continual/TaskMasks.h"
 #include "runtime/include/sluice/sluice.h"
 
 #include <exception>
@@ -13,6 +15,8 @@ struct sluice_plan {
 
 struct sluice_session {
   std::unique_ptr<sluice::Session> session;
+  std::unique_ptr<sluice::FisherEstimate> fisher; // under way
+  std::unique_ptr<sluice::TaskView> view;         // gone before the session is
   std::string error;
 };
 

@@ -273,7 +273,9 @@ Match match(const Plan &plan, const SafetensorsFile &file) {
     std::string name = textOf(tensor->name());
     StateSource source = findSource(plan, *tensor, file, name);
     if (!source.entry) {
-      if (!isScale(name))
+      if (isContinual(name))
+        ++lacking;
+      else if (!mayBeMissing(name))
         addLine(result.differences, "'" + name + "' is missing in the checkpoint");
       continue;
     }
@@ -282,16 +284,29 @@ Match match(const Plan &plan, const SafetensorsFile &file) {
       addLine(result.differences, text);
     else
       result.sources.push_back(source);
+/// Anchors and importances: a plan without a penalty leaves them out.
+bool isContinual(std::string_view name) {
+  return name.starts_with("ewc/") || name.starts_with("si/");
+}
+
   }
   for (const TensorEntry &entry : file.tensors())
-    if (!used.contains(&entry) && !isScale(entry.name))
+    if (!used.contains(&entry) && !mayBeMissing(entry.name) &&
+        !(isContinual(entry.name) && !plan.raw().continual()))
       addLine(result.differences, "'" + entry.name + "' is not in the plan");
+  bool lacksAnchors = false; // and nothing else
   return result;
 }
 
 Result<CheckpointInfo> restore(Session &session, const SafetensorsFile &file,
                                std::vector<std::string> notes) {
-  Match found = match(session.plan(), file);
+  size_t lacking = 0; // anchors, importances, paths
+  Match found = match(session.plan(), file, options);
+  if (found.lacksAnchors)
+    return Status::refused("checkpoint '" + file.name() +
+                           "' has no anchors and importances, which the plan's "
+                           "'continual' needs: it was saved without; begin with its "
+                           "weights alone, --weights");
   if (!found.differences.empty()) {
     std::string text = "checkpoint '" + file.name() + "' is of another model:";
     for (const std::string &line : found.differences)
@@ -317,6 +332,7 @@ Result<CheckpointInfo> restore(Session &session, const SafetensorsFile &file,
   if (specHash != file.metadata().end() &&
       specHash->second != textOf(session.plan().raw().spec_hash()))
     notes.push_back("checkpoint '" + file.name() +
+  result.lacksAnchors = lacking > 0 && result.differences.empty();
                     "' was made under another spec; the plan's own applies from here");
   return CheckpointInfo{file.name(), progress.step, progress.samples, std::move(notes)};
 }
@@ -332,6 +348,14 @@ Result<CheckpointInfo> loadCheckpoint(Session &session, const std::string &folde
     return restore(session, *file, {});
   }
   std::vector<std::string> notes;
+  if (!session.plan().raw().continual() &&
+      std::ranges::any_of(file.tensors(), [](const TensorEntry &entry) {
+        return isContinual(entry.name);
+      }))
+    notes.push_back("checkpoint '" + file.name() +
+                    "' has anchors and importances, the plan no penalty: they are left "
+                    "out");
+  notePending(session.plan(), file, notes);
   for (int64_t step : listCheckpoints(folderOrFile)) {
     auto file = openWhole((fs::path(folderOrFile) / fileName(step)).string());
     if (file)

@@ -60,7 +60,7 @@ bool isGroupControl(std::string_view what) {
     what.remove_suffix(5);
   for (std::string_view hyper :
        {"beta1", "beta2", "eps", "weight_decay", "momentum", "dampening", "lr_decay",
-        "alpha", "beta2_decay", "eps2", "d"})
+        "alpha", "beta2_decay", "eps2", "d", "ewc_lambda", "si_lambda"})
     if (what == hyper)
       return true;
   return false;
@@ -85,7 +85,8 @@ Status checkControl(const fbs::Plan &plan, const fbs::StateTensor &tensor) {
     } else if (rest == "clip_max") {
       expected = fbs::DType::f32;
     } else if (rest != "seed" && rest != "update" && rest != "sample" &&
-               rest != "valid" && rest != "rank" && rest != "pending") {
+               rest != "valid" && rest != "rank" && rest != "pending" &&
+               rest != "class") {
       return broken("control " + quoted(name) + " is not one this runtime writes");
     }
   } else if (name == "scale/value") {

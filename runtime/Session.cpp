@@ -1,6 +1,7 @@
 #include "runtime/Session.h"
 
 #include "runtime/Schedule.h"
+#include "runtime/continual/Consolidation.h"
 
 #include <algorithm>
 #include <cmath>
@@ -177,7 +178,10 @@ Status Session::step(const Batch &batch, StepResult &result) {
   result = {};
   if (Status status = checkMayTrain(); !status.ok())
     return status;
-  bool accumulates = planPtr->accumulate() > 1;
+  if (updatesDone == 0 && pending == 0)
+    if (Status status = beginPath(*this); !status.ok())
+      return status;
+  bool accumulates = addsGradients();
   auto loaded = find(accumulates ? microProgram : stepProgram, batch.bucket);
   if (!loaded)
     return loaded.status();
@@ -257,6 +261,12 @@ Status Session::probe(const Batch &batch, StepResult &result) {
 
 Status Session::measure(ProgramKind kind, const Batch &batch, StepResult &result) {
   result = {};
+Status Session::fisher(const Batch &batch, int64_t label, StepResult &result) {
+  if (controls.label)
+    *controls.label = label;
+  return measure(fisherProgram, batch, result);
+}
+
   auto loaded = find(kind, batch.bucket);
   if (!loaded)
     return loaded.status();

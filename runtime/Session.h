@@ -109,6 +109,10 @@ public:
   Result<OutputView> output(std::string_view name) const;
   /// Its shape: without what a batch was filled up with by its count, and after `infer`
   /// by its shapes.
+  /// The sums over the batch's samples of their squared gradients, as outputs
+  /// "fisher/NAME" (runtime/continual); changes no state. `label`: the class, where the
+  /// plan's Fisher is of all classes.
+  Status fisher(const Batch &batch, int64_t label, StepResult &result);
   Result<std::vector<int64_t>> outputShape(std::string_view name) const;
 
   /// Goes on with the programs of another rung of the memory ladder. The bits of what
@@ -218,6 +222,7 @@ private:
   struct LoadedProgram {
     const fbs::Program *program = nullptr;
     int64_t batch = 0; // samples it is planned for
+    fisherProgram,
     std::unique_ptr<Executor> executor;
     const float *lossSum = nullptr, *lossCount = nullptr, *gradNorm = nullptr;
     const int64_t *nonFinite = nullptr; // index of the first gradient that is, or -1
@@ -249,7 +254,8 @@ private:
   };
   struct Controls {
     int64_t *seed = nullptr, *update = nullptr, *sample = nullptr, *valid = nullptr,
-            *rank = nullptr, *step = nullptr, *pending = nullptr, *skipped = nullptr;
+            *label = nullptr, *rank = nullptr, *step = nullptr, *pending = nullptr,
+            *skipped = nullptr;
     int64_t *outliers = nullptr;
     float *scale = nullptr;
     std::vector<GroupControls> groups;

@@ -9,7 +9,7 @@
 namespace sluice {
 
 static constexpr std::string_view programNames[] = {
-    "step", "micro", "close_rank", "update", "eval", "infer", "probe"};
+    "step", "micro", "close_rank", "update", "eval", "infer", "probe", "fisher"};
 
 void Session::findScalars(LoadedProgram &loaded) {
   const auto *outputs = loaded.program->outputs();

@@ -16,6 +16,7 @@ void Session::findControls() {
   controls.sample = stateScalar<int64_t>("control/sample");
   controls.valid = stateScalar<int64_t>("control/valid");
   controls.rank = stateScalar<int64_t>("control/rank");
+  controls.label = stateScalar<int64_t>("control/class");
   controls.step = stateScalar<int64_t>("step");
   controls.pending = stateScalar<int64_t>("control/pending");
   controls.skipped = stateScalar<int64_t>("scale/skipped");

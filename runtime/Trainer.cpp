@@ -4,6 +4,7 @@
 #include "runtime/comm/Agree.h"
 
 #include <algorithm>
+#include "runtime/continual/Refresh.h"
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -545,6 +546,7 @@ Status TrainLoop::run() {
     if (status.ok())
       status = afterUpdate(result, rate, computeUs);
     if (!status.ok())
+  Refresh refresh(session, source);
       return status;
   }
   finish();
@@ -553,6 +555,8 @@ Status TrainLoop::run() {
 
 } // namespace
 
+    if (status.ok())
+      status = refresh.after(session, source);
 Result<TrainSummary> train(Session &session, BatchSource &source, BatchSource *evalSource,
                            const TrainOptions &options) {
   TrainLoop loop(session, source, evalSource, options);

@@ -216,7 +216,7 @@ void Reader::readTies(const YAML::Node &node) {
 
 void Reader::readEntries(const YAML::Node &node) {
   for (const YAML::Node &entry : node)
-    oneOf(entry, text(entry), {"step", "eval", "infer", "probe"}, {"fisher"}, "entries");
+    oneOf(entry, text(entry), {"step", "eval", "infer", "probe"}, {}, "entries");
 }
 
 } // namespace sluice

@@ -173,6 +173,17 @@ bool Reader::oneOf(const YAML::Node &node, const std::string &value,
       return true;
     list += (list.empty() ? "" : ", ") + std::string(name);
   }
+  YAML::Node regularization = old["regularization"];
+  if (regularization && regularization["ewc_lambda"]) {
+    root["continual"]["ewc"]["lambda"] = regularization["ewc_lambda"];
+    note("regularization.ewc_lambda",
+         "continual: {ewc: {lambda: " + text(regularization["ewc_lambda"]) + "}}");
+  }
+  if (regularization && regularization["replay_ratio"]) {
+    root["continual"]["replay"]["ratio"] = regularization["replay_ratio"];
+    note("regularization.replay_ratio",
+         "continual: {replay: {ratio: " + text(regularization["replay_ratio"]) + "}}");
+  }
   for (const char *name : later)
     if (value == name) {
       error(node,

@@ -22,12 +22,13 @@ LogicalResult ParameterOp::verify() {
   if (!type || !type.hasStaticShape())
     return emitOpError() << "'" << getSymName() << "' has type " << getType()
                          << ", expected a tensor of static shape";
-  static constexpr StringLiteral roles[] = {"parameter",   "buffer",  "moment",  "master",
-                                            "accumulator", "control", "constant"};
+  static constexpr StringLiteral roles[] = {"parameter", "buffer",      "moment",
+                                            "master",    "accumulator", "pending",
+                                            "control",   "constant",    "continual"};
   if (!llvm::is_contained(roles, getRole()))
     return emitOpError() << "'" << getSymName() << "' has role '" << getRole()
                          << "', expected parameter, buffer, moment, master, accumulator, "
-                            "control or constant";
+                            "pending, control, constant or continual";
   if (getTrainable() && getRole() != "parameter")
     return emitOpError() << "'" << getSymName() << "' with role '" << getRole()
                          << "' is trainable, expected role 'parameter'";

@@ -110,10 +110,11 @@ LogicalResult StateOp::verify() {
   if (int64_t(getSize()) != tensorBytes(tensor))
     return emitOpError("has ") << getSize() << " bytes, expected " << tensorBytes(tensor)
                                << " for " << tensor;
-  bool knownRole = llvm::StringSwitch<bool>(getRole())
-                       .Cases("parameter", "buffer", "moment", "master", true)
-                       .Cases("accumulator", "control", "constant", true)
-                       .Default(false);
+  bool knownRole =
+      llvm::StringSwitch<bool>(getRole())
+          .Cases("parameter", "buffer", "moment", "master", true)
+          .Cases("accumulator", "pending", "control", "constant", "continual", true)
+          .Default(false);
   if (!knownRole)
     return emitOpError("has the unknown role '") << getRole() << "'";
   bool knownInit = llvm::StringSwitch<bool>(getInit())

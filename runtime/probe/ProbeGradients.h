@@ -3,8 +3,8 @@
 
 #include "runtime/Session.h"
 #include "runtime/probe/Importance.h"
+#include "runtime/probe/SampleSlicer.h"
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -34,24 +34,5 @@ private:
   Session *owner = nullptr;
   std::vector<std::string> names; // of parameters
 };
-
-/// Single samples out of batches.
-class SampleSlicer {
-public:
-  SampleSlicer(const Plan &plan, std::string_view program)
-      : plan(plan), program(program) {}
-  /// Valid until the batch's source moves on or the next call.
-  const Batch &slice(const Batch &batch, int64_t index);
-
-private:
-  const Plan &plan;
-  std::string program;
-  Batch one;
-  std::vector<std::vector<int64_t>> shapes;
-};
-
-/// Calls `use` for the batches of the first samples of the source, cut to these.
-Status forSamples(BatchSource &source, int64_t samples,
-                  const std::function<Status(Batch &)> &use);
 
 } // namespace sluice

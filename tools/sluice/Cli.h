@@ -45,6 +45,7 @@ struct Command {
 Command addImport(CLI::App &parent, Console &console);
 Command addCompile(CLI::App &parent, Console &console);
 Command addTrain(CLI::App &parent, Console &console);
+Command addConsolidate(CLI::App &parent, Console &console);
 Command addEval(CLI::App &parent, Console &console);
 Command addInfer(CLI::App &parent, Console &console);
 Command addCheck(CLI::App &parent, Console &console);

@@ -24,7 +24,7 @@ int main(int argc, char **argv) {
       addEval(app, console),   addInfer(app, console),     addCheck(app, console),
       addShow(app, console),   addExplain(app, console),   addExport(app, console),
       addFit(app, console),    addCalibrate(app, console), addSchema(app, console),
-      addProbe(app, console),  addVerify(app, console)};
+      addProbe(app, console),  addVerify(app, console),    addConsolidate(app, console)};
   for (Command &command : commands)
     command.app->add_flag("--json", console.json,
                           "print one JSON object on standard output and nothing else");

@@ -228,7 +228,8 @@ SLUICE_API int64_t sluice_plan_ranks(const sluice_plan *plan);
 SLUICE_API bool sluice_plan_full_batches(const sluice_plan *plan);
 SLUICE_API const char *sluice_plan_model_name(const sluice_plan *plan);
 
-/* "step" (or "micro" and "update"), "eval", "infer", "probe"; NULL behind the last. */
+/* "step" (or "micro" and "update"), "eval", "infer", "probe", "fisher"; NULL behind the
+ * last. */
 SLUICE_API size_t sluice_plan_program_count(const sluice_plan *plan);
 SLUICE_API const char *sluice_plan_program(const sluice_plan *plan, size_t index);
 
@@ -323,6 +324,78 @@ SLUICE_API sluice_status sluice_session_infer(sluice_session *session,
                                               const void *const *inputs, size_t count,
                                               int64_t samples);
 
+/* Adds a batch of a task's data to the estimate of how important each weight is; changes
+ * no state. Needs a plan with the program "fisher" ('continual.ewc' of the spec). What is
+ * estimated is of one set of weights: consolidate before the next step. */
+SLUICE_API sluice_status sluice_session_fisher(sluice_session *session,
+                                               const void *const *inputs, size_t count,
+                                               int64_t samples);
+/* Ends a task of a plan with 'continual.ewc' or 'continual.si': the estimate becomes the
+ * weights' importance, and the weights the anchor. Refused, with nothing changed, without
+ * an estimate (ewc), and when all anchors are in use. */
+SLUICE_API sluice_status sluice_session_consolidate(sluice_session *session);
+/* The penalty at the weights: lambda / 2 * sum of importance * (w - anchor)^2. */
+SLUICE_API sluice_status sluice_session_penalty(sluice_session *session, double *value);
+
+/* Tasks of a plan with 'continual.masks', by their names in the spec. The one that has
+ * begun trains until it ends; what it has kept then changes no more. packnet: prune keeps
+ * the largest of what is free, and the steps from there to the end train that. */
+SLUICE_API sluice_status sluice_session_begin_task(sluice_session *session,
+                                                   const char *name);
+SLUICE_API sluice_status sluice_session_prune_task(sluice_session *session);
+SLUICE_API sluice_status sluice_session_end_task(sluice_session *session);
+/* From here on eval and infer see the weights of that task, until they are to see the
+ * session's own again (NULL), which comes before the next step. */
+SLUICE_API sluice_status sluice_session_view_task(sluice_session *session,
+                                                  const char *name);
+
+/* Samples that are shown again, of a plan with 'continual.replay'; of any session of the
+ * plan. With a folder, what sluice_replay_add has acknowledged is there after a crash,
+ * and comes back when the folder is opened again; with NULL it lies in memory alone. */
+typedef struct sluice_replay sluice_replay;
+SLUICE_API sluice_status sluice_replay_open(sluice_session *session, const char *folder,
+                                            sluice_replay **out);
+SLUICE_API void sluice_replay_free(sluice_replay *replay);
+/* Offers samples: the inputs of the program that trains, in order, without those that
+ * begin with "replay/"; at most a micro-batch. `task` is a number of the caller's. */
+SLUICE_API sluice_status sluice_replay_add(sluice_replay *replay, sluice_session *session,
+                                           const void *const *inputs, size_t count,
+                                           int64_t samples, int64_t task);
+/* What is kept, what was offered so far, and what is kept of a class. */
+SLUICE_API int64_t sluice_replay_samples(const sluice_replay *replay);
+SLUICE_API int64_t sluice_replay_seen(const sluice_replay *replay);
+SLUICE_API int64_t sluice_replay_class_samples(const sluice_replay *replay,
+                                               int64_t label);
+/* Of the policy 'prioritized': how much of a task was forgotten in so many epochs. */
+SLUICE_API sluice_status sluice_replay_forgetting(sluice_replay *replay, int64_t task,
+                                                  double best_accuracy, double accuracy,
+                                                  double epochs);
+/* A step on new samples, at most those of a micro-batch less what the plan replays, and
+ * the plan's number of kept ones. Refused, with nothing changed, on an empty buffer. */
+SLUICE_API sluice_status sluice_session_step_replay(sluice_session *session,
+                                                    const sluice_replay *replay,
+                                                    const void *const *inputs,
+                                                    size_t count, int64_t samples,
+                                                    sluice_step_result *result);
+/* The same, of one class alone; refused where nothing of it is kept. */
+SLUICE_API sluice_status sluice_session_step_replay_class(
+    sluice_session *session, const sluice_replay *replay, int64_t label,
+    const void *const *inputs, size_t count, int64_t samples, sluice_step_result *result);
+
+/* A copy of a session's whole state, for predictions while it learns and to go back to.
+ * One thread may take while others apply it: it is always the state between two updates.
+ * A session that predicts applies it between its own calls. */
+typedef struct sluice_snapshot sluice_snapshot;
+SLUICE_API sluice_status sluice_snapshot_create(const sluice_plan *plan,
+                                                sluice_snapshot **out);
+SLUICE_API void sluice_snapshot_free(sluice_snapshot *snapshot);
+SLUICE_API sluice_status sluice_snapshot_take(sluice_snapshot *snapshot,
+                                              sluice_session *session);
+/* Makes it the state of a session of the same plan. */
+SLUICE_API sluice_status sluice_snapshot_apply(const sluice_snapshot *snapshot,
+                                               sluice_session *session);
+/* How often it was taken. */
+SLUICE_API int64_t sluice_snapshot_version(const sluice_snapshot *snapshot);
 /* The same with tensors that bring their shapes: the bucket is chosen by them as
  * sluice_plan_find_bucket does, the samples are counted by dimension 0. Outputs of infer
  * are cut to the shapes they would have without what fills tensors up, except where the

@@ -188,6 +188,16 @@ public:
     return result;
   }
   void infer(const Inputs &inputs, int64_t samples) {
+  // A task's end: batches of its data, then consolidate.
+  void fisher(const Inputs &inputs, int64_t samples) {
+    check(sluice_session_fisher(handle, inputs.data(), inputs.size(), samples));
+  }
+  void consolidate() { check(sluice_session_consolidate(handle)); }
+  double penalty() {
+    double value = 0;
+    check(sluice_session_penalty(handle, &value));
+    return value;
+  }
     check(sluice_session_infer(handle, inputs.data(), inputs.size(), samples));
   }
   // The bucket is chosen by the shapes.
