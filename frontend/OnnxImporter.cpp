@@ -81,6 +81,7 @@ public:
     std::string name = std::filesystem::path(file.path).stem().string();
     (*module)->setAttr("graph.model_name", builder.getStringAttr(name));
     (*module)->setAttr("graph.model_hash", builder.getStringAttr(file.hash));
+    report.modelHash = file.hash;
     if (!report.errors.empty()) { // without shapes nothing more can be said about nodes
       listUnknown(graph);
       return failure();

@@ -59,6 +59,7 @@ struct ImportReport {
   std::vector<std::string> errors; // of the file, the inputs, the options
   std::vector<std::string> notes;  // "topic: text"
   int64_t irVersion = 0, opset = 0;
+  std::string modelHash; // also where the import fails, if the file can be read
   /// Results of nodes whose names do not follow from the node's: tensor -> node.
   std::map<std::string, std::string> tensorNodes;
 

@@ -79,8 +79,8 @@ namespace {
 constexpr const char *overrideMark = "\n# --set ";
 
 /// Puts a command-line KEY=VALUE into the tree.
-void override(YAML::Node root, const std::string &assignment,
-              std::vector<std::string> &errors) {
+void override(YAML::Node root, const std::string &assignment, Reader &reader) {
+  std::vector<std::string> &errors = reader.result.errors;
   size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0) {
     errors.push_back("--set '" + assignment + "': expected KEY=VALUE");
@@ -88,7 +88,7 @@ void override(YAML::Node root, const std::string &assignment,
   }
   std::string key = assignment.substr(0, equals);
   try {
-    YAML::Node value = YAML::Load(assignment.substr(equals + 1));
+    YAML::Node value = reader.loadOverride(assignment);
     std::vector<YAML::Node> chain = {root};
     std::istringstream parts(key);
     std::vector<std::string> names;
@@ -123,7 +123,7 @@ static SpecResult readBytes(const std::string &bytes, const std::string &name,
     if (!root.IsMap())
       return {std::nullopt, {name + ":1:1: the spec is not a map of keys"}, {}};
     for (const std::string &assignment : overrides) {
-      override(root, assignment, reader.result.errors);
+      override(root, assignment, reader);
       reader.spec.text += overrideMark + assignment;
     }
     reader.checkKeys(root, "");

@@ -19,6 +19,8 @@
 #include "passes/SpikeRule.h"
 #include "passes/StateSymbols.h"
 
+#include <map>
+
 using namespace mlir;
 
 namespace sluice {
@@ -239,9 +241,11 @@ private:
       return shards;
     shards = shards.asShared();
     ++(shards.isShared() ? sharedTensors : wholeTensors);
-    if (!shards.isShared())
+    if (!shards.isShared()) {
+      ++wholeReasons[reason];
       decide(getOperation(), modelName(parameter.getSymName()),
              "ranks: every rank has all of its state: " + reason);
+    }
     return shards;
   }
 
@@ -252,11 +256,18 @@ private:
     if (spec.ranks > 1)
       text = "zero: the updates of " + std::to_string(sharedTensors) +
              " parameters are shared out to " + std::to_string(spec.ranks) + " ranks, " +
-             std::to_string(wholeTensors) + " are updated by every rank";
+             std::to_string(wholeTensors) + " are updated by every rank" + whyWhole();
     if (spec.ranks > 1 && spec.zero == 2 && spec.accumulate > 1)
       text += "; accumulators of gradients stay whole, since each rank's sum comes "
               "before that over ranks";
     report(getOperation(), text);
+  }
+
+  std::string whyWhole() const {
+    std::string text;
+    for (const auto &[reason, count] : wholeReasons)
+      text += (text.empty() ? " (" : ", ") + std::to_string(count) + ": " + reason;
+    return text.empty() ? text : text + ")";
   }
 
   void updateIn(func::FuncOp entry, StateSymbols &state) {
@@ -409,6 +420,7 @@ private:
   const TrainingSpec &spec;
   RankStatistics *statistics = nullptr; // of several ranks
   int64_t sharedTensors = 0, wholeTensors = 0;
+  std::map<std::string, int64_t> wholeReasons; // why every rank updates it
 };
 
 } // namespace

@@ -1,5 +1,7 @@
 #include "runtime/Trainer.h"
 
+#include "runtime/SharedFolder.h"
+
 #include "runtime/OutlierRerun.h"
 #include "runtime/comm/Agree.h"
 
@@ -517,6 +519,9 @@ Status TrainLoop::run() {
     status = session.agreeOnState();
   if (status.ok())
     status = agreeOnRun();
+  bool together = options.checkpoint.byAllRanks || session.plan().hasShards();
+  if (status.ok() && together && !options.checkpointFolder.empty() && session.ranks() > 1)
+    status = checkSharedFolder(*session.communicator(), options.checkpointFolder);
   if (status.ok() && leads())
     status = loadBest();
   if (status.ok())

@@ -49,6 +49,28 @@ const char *kindName(KeyKind kind) {
 
 } // namespace
 
+YAML::Node Reader::loadOverride(const std::string &assignment) {
+  std::string lines(overrideLine + overrides.size(), '\n');
+  overrides.push_back(assignment);
+  return YAML::Load(lines + assignment.substr(assignment.find('=') + 1));
+}
+
+std::string Reader::placeOf(const YAML::Mark &mark, const std::string &message) const {
+  for (size_t i = 0; i < overrides.size(); ++i) {
+    std::string key = overrides[i].substr(0, overrides[i].find('='));
+    // Keys that an override has made have no mark; one of them is named first.
+    bool isKey = mark.is_null() &&
+                 message.find('\'' + key.substr(0, key.find('.'))) != std::string::npos;
+    bool isValue = !mark.is_null() && mark.line == overrideLine + static_cast<int>(i);
+    if (isKey || isValue)
+      return "--set '" + overrides[i] + "'";
+  }
+  std::string where = file.empty() ? "spec" : file;
+  if (!mark.is_null())
+    where += ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
+  return where;
+}
+
 /// Unknown keys, planned keys and wrong kinds, everywhere below `node`.
 void Reader::checkKeys(const YAML::Node &node, const std::string &path) {
   bool areMaps = findSpecKey(path + "[].match") || findSpecKey(path + "[].at");

@@ -18,13 +18,10 @@ public:
   TrainingSpec spec;
 
   void error(const YAML::Node &at, const std::string &message) {
-    auto mark = at.Mark();
-    std::string where = file.empty() ? "spec" : file;
-    if (!mark.is_null())
-      where +=
-          ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
-    result.errors.push_back(where + ": " + message);
+    result.errors.push_back(placeOf(at.Mark(), message) + ": " + message);
   }
+  /// The value of an override (--set KEY=VALUE), marked so that errors name that.
+  YAML::Node loadOverride(const std::string &assignment);
 
   void checkKeys(const YAML::Node &node, const std::string &path);
   void translate(YAML::Node root);
@@ -32,6 +29,8 @@ public:
   void fill(const YAML::Node &root);
 
 private:
+  std::string placeOf(const YAML::Mark &mark, const std::string &message) const;
+
   template <typename T>
   void read(const YAML::Node &parent, const char *key, T &into, const char *expected) {
     YAML::Node node = parent[key];
@@ -142,6 +141,9 @@ private:
   void readEntries(const YAML::Node &node);
 
   std::string file;
+  /// In the order given; the value of the i-th is on line overrideLine + i.
+  std::vector<std::string> overrides;
+  static constexpr int overrideLine = 1 << 20;
 };
 
 } // namespace sluice

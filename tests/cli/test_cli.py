@@ -340,6 +340,13 @@ class BadInput(WithData):
         self.refuse("compile", CNN, "--spec", self.spec(LOSS), "-o", pipe, says=["pipe", "is no regular file"])
         self.assertTrue(pipe.is_fifo())
 
+    def test_errors_of_set_name_it(self):
+        (self.dir / "model.yaml").write_text("seed: 1\n")
+        for setting, words in (("threads=-2", "'threads'"), ("optimizer.kind=sgdd", "'sgdd'"), ("optimiser.kind=sgd", "unknown key 'optimiser'")):
+            errors = self.run_sluice("compile", CNN, "--spec", self.dir / "model.yaml", "--set", "seed=3", "--set", setting, "-o", self.dir / "x.plan", code=1)[1]
+            self.assertIn(f"--set '{setting}': ", errors)
+            self.assertIn(words, errors)
+
     def test_a_full_disk_keeps_the_old_plan(self):
         plan, _ = self.compile(CNN, LOSS)
         before = {path.name: path.read_bytes() for path in self.dir.iterdir()}

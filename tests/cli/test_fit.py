@@ -146,6 +146,12 @@ class Ranks(FitTest):
                                  (("--memory", "1GiB,lots"), "--memory 'lots'"), (("--ranks", "0,1"), "--ranks 0: expected 1 to 4096")):
             self.assertIn(message, self.fit(self.CNN, *options, code=2)[1])
         self.assertIn("unknown device 'a99'", self.fit(self.CNN, "--device", "cpu,a99", code=1)[1])
+        for options in (("--ranks", ""), ("--zero", ""), ("--points", -4)):
+            self.assertIn(options[0], self.fit(self.CNN, *options, code=2)[1])
+
+    def test_what_is_given_twice_is_a_row_once(self):
+        out, _ = self.fit(self.CNN, "--ranks", "1,2,1", "--zero", "0,1,0", "--memory", "1GiB,1024MiB", "--points", 0)
+        self.assertEqual([(row["ranks"], row["zero"]) for row in out["table"]], [(1, None), (2, "0"), (2, "1")])
 
 
 class Offload(FitTest):

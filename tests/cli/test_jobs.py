@@ -73,6 +73,11 @@ class Jobs(BudgetTest):
         jobs = [self.start(place, plan, "ends", "--rank", rank, "--steps", 1 + rank) for rank in (0, 1)]
         for job in jobs:
             self.assertIn("rank 1 of 2 has another number of steps or epochs than rank 0", self.ended(job, 1))
+        # Folders that are not one, before the first step; only where ranks write together.
+        jobs = [self.start(place, plan, f"own{rank}", "--rank", rank, "--checkpoint-shards") for rank in (0, 1)]
+        for rank, job in enumerate(jobs):
+            self.assertIn(f"rank 1 of 2 does not see the folder '{self.dir / f'own{rank}'}'", self.ended(job, 1))
+            self.assertEqual(list((self.dir / f"own{rank}").glob("*")), [])
         for options, message in ((("--comm", place), "needs --rank R"), (("--rank", 1), "--rank is for processes that meet"),
                                  (("--comm", place, "--rank", 2), "rank 2 of 2, expected 0 to"),
                                  (("--comm", "tcp:here", "--rank", 0), "'tcp:here' is no address, expected tcp:HOST:PORT")):

@@ -5,7 +5,7 @@ import unittest
 import numpy as np
 
 from capi import Session
-from harness import SluiceTest, newest_checkpoint, pseudo_random, read_safetensors
+from harness import ROOT, SluiceTest, newest_checkpoint, pseudo_random, read_safetensors
 
 LOSS = "loss: {kind: cross_entropy, logits: logits, labels: labels}\noptimizer: {kind: adamw, lr: 1.0e-2}\nshapes: {x: [8, 13]}\n"
 SAMPLES = 40
@@ -197,6 +197,8 @@ class Verify(ProbeTest):
         other, _ = model(self.dir, "other", 2.0)
         narrow, _ = self.compile(self.model, LOSS + "precision: {compute: amp_bf16}\n", "narrow")
         self.assertIn("hashes differ", self.verify(plan, "--model", other, code=1)[1])
+        # Also of a model that has other shapes and names.
+        self.assertIn("hashes differ", self.verify(plan, "--model", ROOT / "tests/models/small-cnn.onnx", code=1)[1])
         self.assertIn("expected an f32 plan", self.verify(plan, "--against", narrow, code=1)[1])
         for setting, words in (("clip: {kind: global_norm, max: 1.0}\n", "another 'clip'"), ("schedule: {kind: linear, total_steps: 9}\n", "another 'schedule'"),
                                ('precision: {rules: [{match: "*", saved: mxfp4}]}\n', "narrow formats"), ("precision: {optimizer_state: bf16}\n", "narrow formats")):

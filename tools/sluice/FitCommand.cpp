@@ -137,6 +137,9 @@ private:
 } // namespace
 
 Command addFit(CLI::App &parent, Console &console) {
+  auto isGiven = [](const std::string &text) {
+    return std::string(text.empty() ? "expected a value, not ''" : "");
+  };
   auto arguments = std::make_shared<FitArguments>();
   CLI::App *app = parent.add_subcommand(
       "fit", "Say whether a training step fits in memory, and what less memory costs");
@@ -157,11 +160,14 @@ Command addFit(CLI::App &parent, Console &console) {
   app->add_option("--threads", arguments->threads, "workers");
   app->add_option("--ranks", arguments->ranks,
                   "ranks that share an update (parallel.data): bytes are those of one, "
-                  "times those of a step with its sums over the profile's links");
+                  "times those of a step with its sums over the profile's links")
+      ->check(isGiven);
   app->add_option("--zero", arguments->zero,
-                  "what ranks share out among them (parallel.zero)");
+                  "what ranks share out among them (parallel.zero)")
+      ->check(isGiven);
   app->add_option("--points", arguments->points,
-                  "plans between the smallest and the fastest");
+                  "plans between the smallest and the fastest")
+      ->check(CLI::Range(0, 1000));
   app->add_flag("--no-search", arguments->noSearch,
                 "no largest batch and longest sequence");
   app->add_option("--svg", arguments->svg, "picture of budget against predicted time");

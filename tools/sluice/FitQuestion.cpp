@@ -27,9 +27,12 @@ static std::optional<std::string> readBudgets(const FitArguments &arguments,
   question.budgets.clear();
   if (!arguments.memory.empty()) {
     for (const std::string &part : listOf(arguments.memory)) {
-      question.budgets.push_back(parseSize(part));
-      if (!question.budgets.back())
+      std::optional<int64_t> bytes = parseSize(part);
+      if (!bytes)
         return "--memory '" + part + "': expected bytes or a size such as 8GiB";
+      if (std::find(question.budgets.begin(), question.budgets.end(), bytes) ==
+          question.budgets.end())
+        question.budgets.push_back(bytes);
     }
   } else if (question.spec.budgetBytes) {
     question.budgets.push_back(question.spec.budgetBytes);

@@ -22,6 +22,8 @@ struct FitArguments {
 /// One of each list; empty: as the spec says.
 struct FitChoice {
   std::string device, ranks, zero;
+
+  bool operator==(const FitChoice &) const = default;
 };
 
 struct FitQuestion {

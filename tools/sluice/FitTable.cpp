@@ -15,11 +15,9 @@ std::vector<FitChoice> choicesOf(const FitArguments &arguments) {
   for (const std::string &device : listOf(arguments.device))
     for (const std::string &ranks : listOf(arguments.ranks))
       for (const std::string &zero : listOf(arguments.zero))
-        choices.push_back({device, ranks, ranks == "1" ? "" : zero});
-  auto same = [](const FitChoice &a, const FitChoice &b) {
-    return a.device == b.device && a.ranks == b.ranks && a.zero == b.zero;
-  };
-  choices.erase(std::unique(choices.begin(), choices.end(), same), choices.end());
+        if (FitChoice choice{device, ranks, ranks == "1" ? "" : zero};
+            std::find(choices.begin(), choices.end(), choice) == choices.end())
+          choices.push_back(choice);
   return choices;
 }
 

@@ -27,7 +27,8 @@ private:
   Status openPlan();
   Status compileModel();
   Status compileBeside();
-  Status compile(const std::string &model, const TrainingSpec &spec);
+  Status compile(const std::string &model, const TrainingSpec &spec,
+                 const Plan *of = nullptr);
   Status openState(const Console &console);
   Status loadTrainedWeights();
   Status copyWeights(const Console &console);

@@ -143,12 +143,20 @@ Result<TrainingSpec> specOfPlan(const Plan &plan) {
 
 Result<std::unique_ptr<TemporaryPlan>> TemporaryPlan::compile(const std::string &model,
                                                               const TrainingSpec &spec,
-                                                              int64_t samples) {
+                                                              int64_t samples,
+                                                              const Plan *of) {
   DeviceResult device = readDevice("cpu");
   if (!device.profile)
     return Status::refused(joined(device.errors));
   ShapeImports imports(model, spec, samples);
-  if (Status status = imports.run(); !status.ok())
+  Status status = imports.run();
+  // Before what else is wrong with it: another model has other shapes too.
+  const std::string &hash = imports.report.modelHash;
+  if (of && !hash.empty() && hash != viewOf(of->raw().model_hash()))
+    return Status::refused("'" + model + "' is not the model of '" + of->path() +
+                           "': their hashes differ, " + hash + " and " +
+                           std::string(viewOf(of->raw().model_hash())));
+  if (!status.ok())
     return status;
   auto folder = makeFolder();
   if (!folder)

@@ -23,9 +23,11 @@ void dropMemoryDecisions(TrainingSpec &spec);
 class TemporaryPlan {
 public:
   /// In all shapes of the spec. `samples`: of a batch, where the model leaves that open;
-  /// 0: the spec's.
-  static Result<std::unique_ptr<TemporaryPlan>>
-  compile(const std::string &model, const TrainingSpec &spec, int64_t samples = 0);
+  /// 0: the spec's. `of`: a plan of the same model; another one's is refused.
+  static Result<std::unique_ptr<TemporaryPlan>> compile(const std::string &model,
+                                                        const TrainingSpec &spec,
+                                                        int64_t samples = 0,
+                                                        const Plan *of = nullptr);
   ~TemporaryPlan();
   TemporaryPlan(const TemporaryPlan &) = delete;
   TemporaryPlan &operator=(const TemporaryPlan &) = delete;

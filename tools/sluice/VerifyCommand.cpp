@@ -81,7 +81,8 @@ private:
       auto spec = specOfPlan(*plan);
       if (!spec)
         return spec.status();
-      auto made = TemporaryPlan::compile(arguments.model, singleSpec(*spec));
+      auto made =
+          TemporaryPlan::compile(arguments.model, singleSpec(*spec), 0, plan.get());
       if (!made)
         return made.status();
       temporary = std::move(*made);
