@@ -6,6 +6,7 @@
 #include "ir/plan/Plan.h"
 #include "passes/GradientTiles.h"
 #include "passes/PlanLaunches.h"
+#include "passes/ReplayShare.h"
 
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -65,6 +66,8 @@ void reportMemory(ModuleOp module, int64_t otherBytes, CompileReport &report) {
         std::max<int64_t>(report.hostStepBytes, program.getHostBytes());
   // Beside the device's bytes, not one of them.
   report.arena["host"] = report.hostStateBytes + report.hostStepBytes;
+  if (auto replay = module->getAttrOfType<DictionaryAttr>(replayAttr))
+    report.arena["host"] += replay.getAs<IntegerAttr>("capacity_bytes").getInt();
   report.arenaBytes = report.stateBytes + report.stepBytes;
   report.arena["unused"] = report.arenaBytes - used;
   report.unconstrainedArenaBytes = report.arenaBytes;

@@ -4,6 +4,7 @@
 
 #include "codegen/CompileReport.h"
 #include "codegen/ContinualTable.h"
+#include "codegen/ReplayTable.h"
 #include "codegen/GroupTable.h"
 #include "codegen/StateFile.h"
 #include "codegen/Variants.h"

@@ -85,12 +85,12 @@ Status addBatch(Session &session, sluice_replay &replay, const Batch &batch,
   return Status::success();
 }
 
-Status stepWith(Session &session, const sluice_replay &replay, const Batch &fresh,
-                StepResult &result) {
+Status stepWith(Session &session, const sluice_replay &replay, const ReplayMix &mix,
+                const Batch &fresh, StepResult &result) {
   TaskSourceOptions options;
   options.batch = session.plan().batch();
   options.firstPosition = session.samples();
-  options.mix = mixOf(session.plan());
+  options.mix = mix;
   options.buffer = &replay.buffer();
   auto source =
       TaskSource::make(std::make_unique<OneBatch>(fresh),
@@ -168,14 +168,15 @@ sluice_status sluice_replay_forgetting(sluice_replay *replay, int64_t task,
   }));
 }
 
-sluice_status sluice_session_step_replay(sluice_session *session,
-                                         const sluice_replay *replay,
-                                         const void *const *inputs, size_t count,
-                                         int64_t samples, sluice_step_result *result) {
+static sluice_status stepReplay(sluice_session *session, const sluice_replay *replay,
+                                std::optional<int64_t> label, const void *const *inputs,
+                                size_t count, int64_t samples,
+                                sluice_step_result *result) {
   return with(session, [&](Session &self) {
     if (!replay)
       return Status::usage("the replay buffer is null");
-    const ReplayMix mix = mixOf(self.plan());
+    ReplayMix mix = mixOf(self.plan());
+    mix.label = label;
     if (replay->buffer().size() == 0)
       return Status::refused("the replay buffer is empty: add samples before a step "
                              "that replays some");
@@ -183,9 +184,24 @@ sluice_status sluice_session_step_replay(sluice_session *session,
     if (!batch)
       return batch.status();
     StepResult done;
-    Status status = stepWith(self, *replay, *batch, done);
+    Status status = stepWith(self, *replay, mix, *batch, done);
     if (status.ok())
       fill(result, done);
     return status;
   });
+}
+
+sluice_status sluice_session_step_replay(sluice_session *session,
+                                         const sluice_replay *replay,
+                                         const void *const *inputs, size_t count,
+                                         int64_t samples, sluice_step_result *result) {
+  return stepReplay(session, replay, std::nullopt, inputs, count, samples, result);
+}
+
+sluice_status sluice_session_step_replay_class(sluice_session *session,
+                                               const sluice_replay *replay, int64_t label,
+                                               const void *const *inputs, size_t count,
+                                               int64_t samples,
+                                               sluice_step_result *result) {
+  return stepReplay(session, replay, label, inputs, count, samples, result);
 }

@@ -8,7 +8,8 @@ Result<std::vector<ReplayShare>> drawShares(const ReplayBuffer &buffer,
   freshWeight = 1;
   std::vector<ReplayShare> shares;
   auto add = [&](int64_t count, uint64_t drawKey, double weight, double match) -> Status {
-    auto draws = buffer.draw(count, drawKey);
+    auto draws = mix.label ? buffer.drawClass(count, drawKey, *mix.label)
+                           : buffer.draw(count, drawKey);
     if (!draws)
       return draws.status();
     for (const ReplayDraw &draw : *draws)

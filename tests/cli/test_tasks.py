@@ -86,6 +86,21 @@ class Tasks(TaskTest):
         self.assertIn("<polyline", (self.dir / "er" / "tasks-curves.svg").read_text())
         self.assertEqual(json.loads((self.dir / "er" / "tasks.json").read_text())["metric"], "accuracy")
 
+    def test_memory_decisions_change_nothing(self):
+        plan, report = self.plan(REPLAY % DERPP, "kept")
+        self.assertEqual(report["arena"]["host"], 64 << 10)
+        self.stream(plan, "kept")
+        small, less = self.plan(REPLAY % DERPP + "memory: {recompute: {every: 1}}\n", "recomputed")
+        self.assertRegex("\n".join(less["notes"]), r"recompute: \d+ runs more")
+        self.stream(small, "recomputed")
+        self.assertEqual(self.state("kept"), self.state("recomputed"))
+
+    def test_ends_of_tasks_consolidate(self):
+        plan, _ = self.plan("continual: {ewc: {lambda: 1, online: {gamma: 0.9}}, replay: {ratio: 0.25, derpp: {}}}\n", "both")
+        out, _ = self.stream(plan, "both")
+        self.assertEqual([task["consolidated"]["samples"] for task in out["tasks"]], [150, 150])
+        self.assertEqual(read_checkpoint(newest_checkpoint(self.dir / "both"))["ewc/tasks"].item(), 2)
+
     def test_a_killed_stream_goes_on_bit_for_bit(self):
         plan, _ = self.plan(REPLAY % DERPP, "derpp")
         whole, _ = self.stream(plan, "whole", "--checkpoint-every", 3)
@@ -193,10 +208,13 @@ class Host(TaskTest):
         self.last = [ctypes.c_int64(task)]
         self.call(session, session.lib.sluice_replay_add, replay, session.session, arrays=arrays)
 
-    def step(self, session, replay, arrays):
+    def step(self, session, replay, arrays, label=None):
         result = StepResult()
         self.last = [ctypes.byref(result)]
-        self.call(session, session.lib.sluice_session_step_replay, session.session, replay, arrays=arrays)
+        if label is None:
+            self.call(session, session.lib.sluice_session_step_replay, session.session, replay, arrays=arrays)
+        else:
+            self.call(session, session.lib.sluice_session_step_replay_class, session.session, replay, ctypes.c_int64(label), arrays=arrays)
         return result.loss_sum / result.loss_count
 
     def test_the_loss_is_that_of_der(self):
@@ -235,12 +253,17 @@ class Host(TaskTest):
                          [int((labels == 0).sum()), int((labels == 1).sum()), 0])
         with self.assertRaisesRegex(RuntimeError, "1 to 8 new samples, 9 are given"):
             self.step(session, replay, self.arrays(1, 0, 9))
+        weights = session.read_parameter("w1", (FEATURES, 24))
+        with self.assertRaisesRegex(RuntimeError, "the replay buffer has no sample of class 3"):
+            self.step(session, replay, self.arrays(1, 0, 8), label=3)
+        np.testing.assert_array_equal(session.read_parameter("w1", (FEATURES, 24)), weights)
         again = self.session(plan)
         reopened = self.replay(again, self.dir / "kept")
         self.assertEqual(again.lib.sluice_replay_seen(reopened), 96)
         losses = [[self.step(s, r, self.arrays(1, first, 8)) for first in range(0, 80, 8)] for s, r in ((session, replay), (again, reopened))]
         self.assertEqual(*losses)
         self.assertLess(losses[0][-1], losses[0][0])
+        self.assertTrue(np.isfinite(self.step(session, replay, self.arrays(1, 80, 8), label=1)))
         for s, r in ((session, replay), (again, reopened)):
             s.lib.sluice_replay_free(r)
 

@@ -7,6 +7,7 @@
 #include "tools/sluice/HyperOptions.h"
 #include "tools/sluice/Progress.h"
 #include "tools/sluice/RunOptions.h"
+#include "tools/sluice/TaskStream.h"
 #include "tools/sluice/TrainRanks.h"
 
 #include <fstream>
@@ -24,6 +25,8 @@ struct TrainArguments {
   bool resume = false, losses = false, measure = false;
   std::vector<std::string> metrics, gradients;
   std::string earlyStop, keepBest;
+  std::vector<std::string> tasks;
+  std::string taskMetric;
   HyperOptions hyper;
 };
 
@@ -45,7 +48,47 @@ Status parseEarlyStop(const std::string &text, TrainOptions &options) {
   return Status::success();
 }
 
+/// What a stream of tasks has no use for.
+Status checkStream(const TrainArguments &arguments) {
+  const std::pair<const char *, bool> others[] = {
+      {"--eval-data", !arguments.evalData.empty()},
+      {"--eval-every", arguments.evalEvery > 0},
+      {"--early-stop", !arguments.earlyStop.empty()},
+      {"--keep-best", !arguments.keepBest.empty()},
+      {"--checkpoint-shards", arguments.checkpointShards},
+      {"--trace", !arguments.trace.empty()},
+      {"--log", !arguments.log.empty()},
+      {"--rank", arguments.rank >= 0}};
+  for (auto [option, isGiven] : others)
+    if (isGiven)
+      return Status::usage(std::string(option) + " is not yet supported with --tasks");
+  return Status::success();
+}
+
+int runTasks(const TrainArguments &arguments, Console &console) {
+  Status status = checkStream(arguments);
+  auto tasks = readTaskFiles(arguments.tasks);
+  if (!status.ok() || !tasks)
+    return console.fail(status.ok() ? tasks.status() : status);
+  StreamOptions options;
+  options.run = arguments.run;
+  options.tasks = std::move(*tasks);
+  options.metrics = arguments.metrics;
+  options.taskMetric = arguments.taskMetric;
+  options.epochs = arguments.epochs, options.steps = arguments.steps;
+  options.checkpointEvery = arguments.checkpointEvery;
+  options.resume = arguments.resume, options.losses = arguments.losses;
+  options.onStart = [&](Session &starting) {
+    return applyHyperOptions(arguments.hyper, starting);
+  };
+  return runStream(options, console);
+}
+
 Status checkArguments(const TrainArguments &arguments) {
+  if (arguments.run.data.empty())
+    return Status::usage("--data is required, or --tasks");
+  if (!arguments.taskMetric.empty())
+    return Status::usage("--task-metric needs --tasks");
   if (arguments.steps <= 0 && arguments.epochs <= 0)
     return Status::usage("say how long to train: --steps N or --epochs N");
   bool meets = isMeeting(arguments.communicator);
@@ -183,6 +226,9 @@ void report(const TrainArguments &arguments, const Session &session,
 
 Result<std::unique_ptr<BatchSource>> openTraining(const TrainArguments &arguments,
                                                   const Session &session) {
+  if (session.plan().raw().replay())
+    return openTaskSource(session, arguments.run.data, !arguments.run.noShuffle, nullptr,
+                          0);
   std::string program = session.plan().accumulate() > 1 ? "micro" : "step";
   return openSource(session, program, arguments.run.data, arguments.run.buckets,
                     !arguments.run.noShuffle);
@@ -235,6 +281,8 @@ Result<std::unique_ptr<TrainRanks>> startRanks(const TrainArguments &arguments,
 int runLeader(const TrainArguments &arguments, TrainRanks &ranks, Console &console);
 
 int runTrain(const TrainArguments &arguments, Console &console) {
+  if (!arguments.tasks.empty())
+    return runTasks(arguments, console);
   if (Status status = checkArguments(arguments); !status.ok())
     return console.fail(status);
   auto ranks = startRanks(arguments, console);
@@ -336,6 +384,13 @@ Command addTrain(CLI::App &parent, Console &console) {
   CLI::App *app = parent.add_subcommand("train", "Run a plan's training steps on data");
   addRunOptions(app, arguments->run,
                 "folder of checkpoints: written at the end, and read with --resume");
+  app->get_option("--data")->required(false); // or --tasks
+  app->add_option("--tasks", arguments->tasks,
+                  "A.yaml,B.yaml,...: learn these one after the other, and evaluate all "
+                  "after each; a file has data, eval_data, and may have name, epochs or "
+                  "steps, and accept_if: 'accuracy >= previous - 0.01'");
+  app->add_option("--task-metric", arguments->taskMetric,
+                  "with --tasks: what is compared; default accuracy, or loss");
   app->add_option("--steps", arguments->steps, "updates in total");
   app->add_option("--epochs", arguments->epochs, "passes over the data in total");
   app->add_option("--eval-data", arguments->evalData, "like --data, for evaluation");
