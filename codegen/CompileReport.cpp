@@ -7,10 +7,13 @@
 #include "passes/GradientTiles.h"
 #include "passes/PlanLaunches.h"
 #include "passes/ReplayShare.h"
+#include "passes/UpdateGroups.h"
 
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MathExtras.h"
+
+#include <cmath>
 
 using namespace mlir;
 
@@ -83,6 +86,7 @@ void addNote(ModuleOp module, StringRef topic, const std::string &text) {
 
 void reportTime(ModuleOp module, CompileReport &report) {
   int64_t accumulate = 1, ranks = 1;
+  double launches = 0;
   if (auto attr = module->getAttrOfType<IntegerAttr>("graph.accumulate"))
     accumulate = attr.getInt();
   if (auto attr = module->getAttrOfType<IntegerAttr>("graph.as_ranks"))
@@ -94,13 +98,15 @@ void reportTime(ModuleOp module, CompileReport &report) {
     StringRef entry = program.getEntry();
     // Beside @step, @update is for ranks that have nothing to step on.
     int64_t runs = entry == "step"         ? 1
-                   : entry == "update"     ? !steps
+                   : isUpdateEntry(entry)  ? !steps
                    : entry == "micro"      ? accumulate
                    : entry == "close_rank" ? ranks - 1
                                            : 0;
-    report.stepUs += runs * program.getPredictedUs().convertToDouble();
-    report.launches += runs * static_cast<int64_t>(launchesOf(program).size());
+    double share = updateRuns(module, entry); // of the steps, where groups interleave
+    report.stepUs += share * runs * program.getPredictedUs().convertToDouble();
+    launches += share * runs * static_cast<double>(launchesOf(program).size());
   }
+  report.launches += static_cast<int64_t>(std::ceil(launches));
   report.stepUsBound = report.stepUs; // unless memory was traded, the only plan there is
 }
 
@@ -108,10 +114,11 @@ void reportTime(ModuleOp module, CompileReport &report) {
 double updateWaitUs(ModuleOp module) {
   double us = 0;
   for (auto program : module.getOps<plan::ProgramOp>())
-    if (program.getEntry() == "update") {
-      us += program.getPredictedUs().convertToDouble();
+    if (isUpdateEntry(program.getEntry())) {
+      double share = updateRuns(module, program.getEntry());
+      us += share * program.getPredictedUs().convertToDouble();
       for (plan::LaunchOp launch : launchesOf(program))
-        us -= launch.getPredictedUs().convertToDouble();
+        us -= share * launch.getPredictedUs().convertToDouble();
     }
   return std::max(0.0, us);
 }
@@ -156,8 +163,9 @@ std::string trainingLine(ModuleOp module) {
     trainable += state.getTrainable();
     if (state.getRole() == "moment")
       ++moments, momentBytes += state.getSize();
-    if (state.getRole() == "accumulator" &&
-        state.getSymName().split('/').second != "count")
+    auto [folder, name] = state.getSymName().split('/');
+    bool isSum = state.getRole() == "accumulator" || state.getRole() == "pending";
+    if (isSum && name != "count" && folder != "window" && folder != "old")
       gradients.insert(state.getSymName()), gradientBytes += state.getSize();
   }
   for (auto program : module.getOps<plan::ProgramOp>())
@@ -169,6 +177,22 @@ std::string trainingLine(ModuleOp module) {
                        "moment tensors of {3} bytes, {4} gradient buffers of {5} bytes",
                        trainable, parameters, moments, momentBytes, gradients.size(),
                        gradientBytes)
+      .str();
+}
+
+/// Of groups that interleave or are deferred; empty without.
+std::string pendingLine(ModuleOp module) {
+  int64_t gradients = 0, weights = 0;
+  for (auto state : module.getOps<plan::StateOp>())
+    if (state.getRole() == "pending") {
+      bool isOld = state.getSymName().starts_with("old/");
+      (isOld ? weights : gradients) += int64_t(state.getSize());
+    }
+  if (gradients + weights == 0)
+    return "";
+  return llvm::formatv("{0} bytes of gradients that wait and {1} bytes of old weights, "
+                       "part of the state and of checkpoints",
+                       gradients, weights)
       .str();
 }
 
@@ -225,10 +249,12 @@ void reportPlan(ModuleOp module, const BudgetChoice *choice, int64_t otherBytes,
   report.kernels = llvm::range_size(module.getOps<plan::KernelOp>());
   bool trains =
       llvm::any_of(module.getOps<plan::ProgramOp>(), [](plan::ProgramOp program) {
-        return program.getEntry() == "step" || program.getEntry() == "update";
+        return program.getEntry() == "step" || isUpdateEntry(program.getEntry());
       });
   if (trains)
     addNote(module, "memory", trainingLine(module));
+  if (std::string line = pendingLine(module); !line.empty())
+    addNote(module, "pending", line);
   std::string categories;
   for (auto &[category, bytes] : report.arena)
     if (bytes > 0 && category != "host")

@@ -97,6 +97,10 @@ std::vector<std::unique_ptr<fbs::ParamGroupT>> groupsOf(ModuleOp module) {
     entry->lr_scale = real("lr_scale", 1), entry->warmup_scale = real("warmup_scale", 1);
     entry->momentum_decay = real("momentum_decay", 0);
     addSchedule(group, *entry);
+    if (auto every = group.getAs<IntegerAttr>("every")) {
+      entry->every = every.getInt(), entry->phase = integer("phase");
+      entry->delay = integer("delay");
+    }
     entry->changes = changesOf(group.getAs<ArrayAttr>("changes"));
     for (auto member : group.getAs<ArrayAttr>("members").getAsRange<StringAttr>())
       entry->members.push_back(member.str());

@@ -3,6 +3,7 @@
 #include "passes/Collectives.h"
 #include "passes/LaunchCosts.h"
 #include "passes/PlanLaunches.h"
+#include "passes/UpdateGroups.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -15,18 +16,19 @@ namespace {
 constexpr double allowedWait = 0.05;
 
 /// How often an update runs a program.
-int64_t runsOf(plan::ProgramOp program, bool hasStep) {
+double runsOf(plan::ProgramOp program, bool hasStep) {
   auto module = program->getParentOfType<ModuleOp>();
   auto number = [&](StringRef name) -> int64_t {
     auto attr = module->getAttrOfType<IntegerAttr>(name);
     return attr ? attr.getInt() : 1;
   };
   StringRef entry = program.getEntry();
-  return entry == "step"         ? 1
-         : entry == "update"     ? !hasStep
-         : entry == "micro"      ? number("graph.accumulate")
-         : entry == "close_rank" ? number("graph.as_ranks") - 1
-                                 : 0;
+  if (isUpdateEntry(entry))
+    return hasStep ? 0 : updateRuns(module, entry);
+  return double(entry == "step"         ? 1
+                : entry == "micro"      ? number("graph.accumulate")
+                : entry == "close_rank" ? number("graph.as_ranks") - 1
+                                        : 0);
 }
 
 /// Of the tensors that all ranks have parts in.
@@ -100,11 +102,11 @@ std::vector<ProgramTimes> programTimes(ModuleOp planned) {
       programs, [](plan::ProgramOp program) { return program.getEntry() == "step"; });
   std::vector<ProgramTimes> list;
   for (plan::ProgramOp program : programs) {
-    int64_t runs = runsOf(program, hasStep);
+    double runs = runsOf(program, hasStep);
     if (runs <= 0)
       continue;
     ProgramTimes times = timesOf(program, rates, symbols);
-    times.timeline.runs = double(runs);
+    times.timeline.runs = runs;
     StringRef entry = program.getEntry();
     bool trains = entry == "step" || entry == "micro";
     list.insert(trains ? list.begin() : list.end(), std::move(times));

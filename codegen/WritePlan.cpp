@@ -4,8 +4,8 @@
 
 #include "codegen/CompileReport.h"
 #include "codegen/ContinualTable.h"
-#include "codegen/ReplayTable.h"
 #include "codegen/GroupTable.h"
+#include "codegen/ReplayTable.h"
 #include "codegen/StateFile.h"
 #include "codegen/Variants.h"
 #include "passes/Collectives.h"
@@ -13,6 +13,7 @@
 #include "passes/SpikeRule.h"
 #include "passes/StoredState.h"
 #include "passes/TensorFacts.h"
+#include "passes/VersionVerifier.h"
 #include "passes/lowering/ProgramBuilder.h"
 #include "runtime/Checksum.h"
 #include "runtime/PlanFile.h"
@@ -39,12 +40,13 @@ fbs::Role roleOf(StringRef role) {
       .Case("moment", fbs::Role::moment)
       .Case("master", fbs::Role::master)
       .Case("accumulator", fbs::Role::accumulator)
+      .Case("pending", fbs::Role::pending)
       .Case("control", fbs::Role::control)
       .Case("constant", fbs::Role::constant)
+      .Case("continual", fbs::Role::continual)
       .Default(fbs::Role::parameter);
 }
 
-      .Case("continual", fbs::Role::continual)
 fbs::Choice choiceOf(StringRef choice) {
   return llvm::StringSwitch<fbs::Choice>(choice)
       .Case("kept", fbs::Choice::kept)
@@ -93,14 +95,15 @@ public:
     for (const PlannedVariant &variant : variants)
       addVariant(variant);
     plan.groups = groupsOf(module);
+    addVersions();
     plan.changes = changesOf(module->getAttrOfType<ArrayAttr>("graph.changes"));
+    plan.continual = continualOf(module);
+    plan.masks = masksOf(module);
+    plan.replay = replayOf(module);
     plan.spikes = spikesOf(module);
     plan.reruns_outliers = module->hasAttr(rerunsAttr);
     addAdapters();
     addReport();
-    plan.continual = continualOf(module);
-    plan.masks = masksOf(module);
-    plan.replay = replayOf(module);
     return std::move(plan);
   }
 
@@ -119,6 +122,13 @@ private:
     if (auto timeout = module->getAttrOfType<FloatAttr>(timeoutAttr))
       plan.timeout_s = timeout.getValueAsDouble();
     plan.batch = integerAttr(module, "graph.batch", 0);
+    plan.update_every = integerAttr(module, updateEveryAttr, 1);
+    if (auto flushes = module->getAttrOfType<ArrayAttr>(updateFlushAttr))
+      for (auto flush : flushes.getAsRange<StringAttr>()) {
+        plan.flush_eval |= flush == "eval";
+        plan.flush_save |= flush == "save";
+        plan.flush_end |= flush == "stop";
+      }
     plan.budget_bytes = origin.budgetBytes;
     plan.full_batches = module->hasAttr("graph.full_batches");
     plan.loss_kind = stringAttr(module, "graph.loss_kind");
@@ -130,6 +140,21 @@ private:
       entry->offset = 1; // filled in when the file is laid out
       entry->size = image.bytes.size();
       plan.images.push_back(std::move(entry));
+    }
+  }
+
+  void addVersions() {
+    std::vector<GroupTiming> timings = groupTimings(module);
+    if (timings.empty())
+      return;
+    VersionTable table = versionTable(std::move(timings));
+    for (const VersionRow &row : table.rows) {
+      auto entry = std::make_unique<fbs::VersionRowT>();
+      entry->step = row.step, entry->read = row.read, entry->version = row.version;
+      entry->group = table.groups[static_cast<size_t>(row.group)].name;
+      entry->first_gradient = row.firstGradient;
+      entry->last_gradient = row.lastGradient;
+      plan.versions.push_back(std::move(entry));
     }
   }
 

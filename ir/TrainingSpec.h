@@ -2,6 +2,7 @@
 // What the model does not say: the training spec, as plain structs with the defaults of
 // docs/spec.md. frontend/SpecReader fills it from YAML; passes read it.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -133,11 +134,11 @@ struct ClipSpec {
   std::string kind = "none"; // global_norm, group_norm, agc, zclip
   double max = 0;            // norm; zclip: 0 for none
   bool isShared = true;      // group_norm: a group has max * sqrt(its share of elements)
-  double ratio = 0.01, eps = 1e-3;  // agc: of a unit's norm, which counts as `eps` or more
+  double ratio = 0.01, eps = 1e-3; // agc: of a unit's norm, which counts as `eps` or more
   std::vector<std::string> exclude = {}; // agc: globs of parameters
-  double z = 2.5;                   // zclip: of the norm, from where it is clipped
-  double alpha = 0.97;              // zclip: of the averages of the norm
-  int64_t warmup = 25;              // zclip: updates before the first is clipped
+  double z = 2.5;                        // zclip: of the norm, from where it is clipped
+  double alpha = 0.97;                   // zclip: of the averages of the norm
+  int64_t warmup = 25;                   // zclip: updates before the first is clipped
   bool isOn() const { return kind != "none"; }
 };
 
@@ -148,7 +149,7 @@ struct SpikeSpec {
   int64_t window = 64;       // updates
   double scale = 0.5;        // on every rate
   int64_t maxTimes = 3;
-  int64_t cooldown = 256;       // updates
+  int64_t cooldown = 256;        // updates
   std::string outliers = "keep"; // skip, rerun
   double factor = 10;            // of the mean norm, from where an update is an outlier
   double alpha = 0.97;           // of that mean
@@ -245,9 +246,30 @@ struct ShapeBucket {
   std::map<std::string, int64_t> dimensions;          // by symbolic dimension name
 };
 
+/// When a group of parameters is updated.
+struct UpdateMode {
+  std::string kind = "sync"; // overlap, interleave, defer
+  int64_t every = 1;         // interleave: at every so many steps, by what they average
+  int64_t delay = 0;         // defer: by the gradient of so many steps before
+
+  bool operator==(const UpdateMode &) const = default;
+};
+
 /// Parameters whose names `match` are updated together.
 struct UpdateGroupRule {
   std::string name, match;
+  std::optional<UpdateMode> mode; // else that of all
+};
+
+/// What makes up for weights having moved since a gradient was computed.
+struct CompensationSpec {
+  std::string kind = "none"; // dc_asgd, momentum
+  double lambda = 2;         // dc_asgd
+  bool adaptive = true;      // dc_asgd: divided by the root of the mean squared gradient
+  double decay = 0.95;       // of that mean
+  std::string versions = "stored"; // dc_asgd: the old weights; reconstructed
+
+  bool isOn() const { return kind != "none"; }
 };
 
 struct UpdateSpec {
@@ -255,35 +277,13 @@ struct UpdateSpec {
   int64_t groupSize = 8; // blocks of a group, by topology, unless `groups` is given
   int64_t groups = 0;    // their number, by topology
   std::vector<UpdateGroupRule> rules;
-  std::string mode = "sync";
-  bool hasGroups() const { return byTopology || !rules.empty(); }
-};
+  UpdateMode mode;
+  bool safeLr = true; // deferred groups: lr by the rule of passes/UpdateModes.h
+  CompensationSpec compensation;
+  /// When gradients that wait are applied, beside on request.
+  bool flushesBeforeEval = true, flushesBeforeSave = true, flushesAtEnd = true;
 
-struct TrainingSpec {
-  std::map<std::string, std::vector<int64_t>> shapes; // by input name
-  std::map<std::string, int64_t> dimensions;          // by symbolic dimension name
-  /// Where the spec lists several; `shapes` and `dimensions` are then those of the first.
-  std::vector<ShapeBucket> buckets;
-  std::map<std::string, double> pad; // by input name: fills up what is too small
-  std::map<std::string, std::vector<double>> values; // inputs fixed to a value
-  int threads = 0;                                   // 0: all cores
-  uint64_t seed = 0;
-  std::vector<InitRule> init;
-  LossSpec loss;
-  std::vector<std::string> trainable = {"*"}, frozen;
-  std::vector<TieSpec> tie;
-  std::vector<std::string> untie;
-  std::vector<std::string> promote; // globs: weights inside Constant nodes to train
-  OptimizerSpec optimizer;
-  std::vector<ParameterGroupSpec> parameterGroups;
-  ScheduleSpec schedule;
-  int64_t accumulate = 1; // micro-batches per update
-  int64_t asRanks = 1;    // summed as by so many ranks; divides `accumulate`
-  int64_t ranks = 1;      // data-parallel ones that share an update
-  int64_t zero = 0;       // 1: they share out optimizer state, 2: gradients too
-  std::optional<int64_t>
-      bucketBytes;                 // of a message of ranks; none: from the link's rates
-  double windowMs = 0;             // predicted time in which gradients become one message
+  bool hasGroups() const { return byTopology || !rules.empty(); }
   /// The largest of all groups.
   int64_t every() const {
     int64_t most = mode.every;
@@ -340,12 +340,42 @@ struct MaskSpec {
   double share = 0.5;    // packnet: of what is free, that a task keeps when it is pruned
   double retrain = 0.25; // packnet: of a task's updates, that come behind the pruning
   bool isOn() const { return kind != "none"; }
+};
+
+struct TrainingSpec {
+  std::map<std::string, std::vector<int64_t>> shapes; // by input name
+  std::map<std::string, int64_t> dimensions;          // by symbolic dimension name
+  /// Where the spec lists several; `shapes` and `dimensions` are then those of the first.
+  std::vector<ShapeBucket> buckets;
+  std::map<std::string, double> pad; // by input name: fills up what is too small
+  std::map<std::string, std::vector<double>> values; // inputs fixed to a value
+  int threads = 0;                                   // 0: all cores
+  uint64_t seed = 0;
+  std::vector<InitRule> init;
+  LossSpec loss;
+  std::vector<std::string> trainable = {"*"}, frozen;
+  std::vector<TieSpec> tie;
+  std::vector<std::string> untie;
+  std::vector<std::string> promote; // globs: weights inside Constant nodes to train
+  OptimizerSpec optimizer;
+  std::vector<ParameterGroupSpec> parameterGroups;
+  ScheduleSpec schedule;
+  int64_t accumulate = 1; // micro-batches per update
+  int64_t asRanks = 1;    // summed as by so many ranks; divides `accumulate`
+  int64_t ranks = 1;      // data-parallel ones that share an update
+  int64_t zero = 0;       // 1: they share out optimizer state, 2: gradients too
+  std::optional<int64_t>
+      bucketBytes;                 // of a message of ranks; none: from the link's rates
+  double windowMs = 0;             // predicted time in which gradients become one message
   double timeoutSeconds = 60;      // what a rank waits for the others
   std::vector<ChangeSpec> changes; // by rising `at`
   UpdateSpec update;
   ClipSpec clip;
   SpikeSpec spikes;
   bool gradientNorms = false; // norms are outputs, though nothing clips by them
+  PenaltySpec penalty;
+  MaskSpec masks;
+  ReplaySpec replay;
   PrecisionSpec precision;
   LossScaleSpec lossScale;
   int64_t logitsBytes = 16 << 20; // that a loss takes at a time; no key sets it
@@ -360,6 +390,8 @@ struct MaskSpec {
   std::string offload = "none";  // none; auto: under a budget; host: moments always
   double offloadThreshold = 1;   // share of the budget that offload brings a plan under
   std::vector<std::string> entries = {"step", "eval", "infer"};
+  /// Forward and backward part are an entry of their own, @micro, and add to sums.
+  bool addsGradients() const { return accumulate > 1 || update.every() > 1; }
   bool measuresNorms() const {
     return clip.isOn() || spikes.judgesNorms() || gradientNorms;
   }
@@ -373,9 +405,6 @@ struct MaskSpec {
     return lossScale.isOn() ? "precision.loss_scale: {kind: " + lossScale.kind + "}" : "";
   }
   /// Recompute by a rule that does not look at the budget.
-  PenaltySpec penalty;
-  MaskSpec masks;
-  ReplaySpec replay;
   bool hasFixedRecompute() const {
     return recompute == "sqrt" || recompute == "every" || recompute == "regions";
   }

@@ -29,7 +29,7 @@ public:
       getOperation().emitError("'forward' has no loss; run build-loss first");
       return signalPassFailure();
     }
-    auto entry = copyEntry(forward, spec.accumulate > 1 ? "micro" : "step");
+    auto entry = copyEntry(forward, spec.addsGradients() ? "micro" : "step");
     StateSymbols state(getOperation());
     EntryReads reads(entry, state);
     Builder builder(&getContext());

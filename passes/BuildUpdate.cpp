@@ -6,18 +6,23 @@
 #include "ir/graph/GraphBuilder.h"
 #include "ir/graph/SavedMark.h"
 #include "passes/ClipGradients.h"
+#include "passes/Compensation.h"
 #include "passes/DelayedScale.h"
 #include "passes/EntryFunctions.h"
 #include "passes/HyperChanges.h"
 #include "passes/LossScale.h"
-#include "passes/OptimizerUpdate.h"
 #include "passes/NarrowState.h"
+#include "passes/OptimizerUpdate.h"
 #include "passes/Passes.h"
+#include "passes/PendingGradients.h"
 #include "passes/RankReduction.h"
 #include "passes/RankShards.h"
 #include "passes/RankSums.h"
 #include "passes/SpikeRule.h"
 #include "passes/StateSymbols.h"
+#include "passes/TaskMasks.h"
+
+#include "llvm/ADT/MapVector.h"
 
 #include <map>
 
@@ -36,6 +41,10 @@ struct Gradient {
   graph::ParameterOp parameter;
   Value sum; // of shards that are shared: the own rows
   RankShards shards = {};
+  Value task = {}; // mean gradient of the loss alone, where a penalty holds the parameter
+  Value count = {}; // of samples in the sum
+  Value old = {};   // weights it was computed with, where the update makes up for them
+  graph::ParameterOp accumulator = {}, counter = {}; // of @micro
 };
 
 /// Builds the optimizer part of one entry.
@@ -43,31 +52,20 @@ class UpdateBuilder {
 public:
   UpdateBuilder(func::FuncOp entry, const TrainingSpec &spec, StateSymbols &state)
       : entry(entry), spec(spec), state(state), reads(entry, state),
-  Value task = {}; // mean gradient of the loss alone, where a penalty holds the parameter
-  Value count = {}; // of samples in the sum
-  Value old = {};   // weights it was computed with, where the update makes up for them
-  graph::ParameterOp accumulator = {}, counter = {}; // of @micro
         builder(returnOf(entry)) {}
 
   /// Updates all parameters. Returns the entry's results: norms of the mean gradient, and
   /// with a loss scale the index of the first gradient (in name order) that is not
   /// finite, -1 where all are. `buffers`: statistics that @micro has changed.
-  std::vector<NamedValue> build(std::vector<Gradient> gradients, Value count,
+  std::vector<NamedValue> build(std::vector<Gradient> gradients,
                                 ArrayRef<graph::ParameterOp> buffers = {}) {
     GraphBuilder b = at("normalize");
-    Value zero = b.splatLike(count, 0), one = b.splatLike(count, 1);
-    // Without a single counted sample the gradients are 0, not NaN.
-    Value some = b.compare(count, "gt", zero);
-    Value inverse = b.select(some, b.div(one, b.select(some, count, one)), zero);
-    // Exact: the scale is a power of two.
-    if (Value scale = readLossScale(spec.lossScale, state, reads, builder))
-      inverse = b.div(inverse, scale);
-    for (Gradient &gradient : gradients)
+    llvm::DenseMap<Value, Value> inverses;
+    for (Gradient &gradient : gradients) {
+      Value &inverse = inverses[gradient.count];
+      if (!inverse)
+        inverse = inverseOf(gradient.count);
       gradient.sum = multiply(gradient.sum, inverse, gradient.parameter);
-    std::vector<MeanGradient> means;
-    for (Gradient &gradient : gradients)
-      means.push_back({gradient.parameter, &gradient.sum, gradient.shards});
-    GradientClip clip(spec, std::move(means), state, reads, builder);
       if (gradient.old)
         gradient.sum = compensate(gradient.parameter, gradient.sum, gradient.old, spec,
                                   state, reads, builder);
@@ -78,9 +76,13 @@ public:
       for (Gradient &gradient : gradients) // norms are those of what the task trains
         gradient.sum = onlyWhereTrains(gradient.sum, nullptr, gradient.parameter, state,
                                        reads, builder);
+    std::vector<MeanGradient> means;
+    for (Gradient &gradient : gradients)
+      means.push_back({gradient.parameter, &gradient.sum, gradient.shards});
+    GradientClip clip(spec, std::move(means), state, reads, builder);
     std::vector<NamedValue> named;
     if (spec.lossScale.isOn())
-      named.push_back({"nonfinite", checkFinite(gradients, count, clip)});
+      named.push_back({"nonfinite", checkFinite(gradients, clip)});
     Value finite = applies;
     if (spec.spikes.judgesNorms()) {
       Value usual = clip.isUsual(finite);
@@ -106,27 +108,23 @@ private:
     return {NameLoc::get(builder.getStringAttr(name)), builder};
   }
 
+  Value inverseOf(Value count) {
+    GraphBuilder b = at("normalize");
+    Value zero = b.splatLike(count, 0), one = b.splatLike(count, 1);
+    // Without a single counted sample the gradients are 0, not NaN.
+    Value some = b.compare(count, "gt", zero);
+    Value inverse = b.select(some, b.div(one, b.select(some, count, one)), zero);
+    // Exact: the scale is a power of two.
+    Value scale = readLossScale(spec.lossScale, state, reads, builder);
+    return scale ? b.div(inverse, scale) : inverse;
+  }
+
   Value multiply(Value gradient, Value factor, graph::ParameterOp parameter) {
     GraphBuilder b(parameter.getLoc(), builder);
     Value converted = b.cast(factor, graph::tensorType(gradient).getElementType());
     return b.mul(gradient, b.broadcastLike(converted, gradient));
   }
 
-  /// Decides whether the update applies, between unscaling and clipping, and writes the
-  /// scale.
-  Value checkFinite(ArrayRef<Gradient> gradients, Value count, GradientClip &clip) {
-    GraphBuilder b = at("loss_scale");
-    auto i64 = RankedTensorType::get({}, builder.getI64Type());
-    Value first = b.splat(i64, -1);
-    for (size_t i = gradients.size(); i-- > 0;) {
-      Value wrong = countNonFinite(b, gradients[i].sum);
-      if (gradients[i].shards.isShared())
-        wrong = sumOverRanks(wrong, nameIn("nonfinite", gradients[i]), builder);
-      wrong = b.make<graph::AndOp>(b.compare(wrong, "gt", b.splatLike(wrong, 0)),
-                                   isActive(b, gradients[i].parameter));
-      first = b.select(wrong, b.splat(i64, static_cast<double>(i)), first);
-    }
-    applies = b.compare(first, "lt", b.splatLike(first, 0));
   /// Before the clip, which is that of the gradient of all that is minimised.
   void addPenalty(std::vector<Gradient> &gradients) {
     for (Gradient &gradient : gradients) {
@@ -139,9 +137,25 @@ private:
     }
   }
 
+  /// Decides whether the update applies, between unscaling and clipping, and writes the
+  /// scale.
+  Value checkFinite(ArrayRef<Gradient> gradients, GradientClip &clip) {
+    GraphBuilder b = at("loss_scale");
+    auto i64 = RankedTensorType::get({}, builder.getI64Type());
+    Value first = b.splat(i64, -1);
+    for (size_t i = gradients.size(); i-- > 0;) {
+      Value wrong = countNonFinite(b, gradients[i].sum);
+      if (gradients[i].shards.isShared())
+        wrong = sumOverRanks(wrong, nameIn("nonfinite", gradients[i]), builder);
+      wrong = b.make<graph::AndOp>(b.compare(wrong, "gt", b.splatLike(wrong, 0)),
+                                   isActive(b, gradients[i].parameter));
+      first = b.select(wrong, b.splat(i64, static_cast<double>(i)), first);
+    }
+    applies = b.compare(first, "lt", b.splatLike(first, 0));
     Value norm;
     if (spec.lossScale.kind == "adaptive")
-      norm = b.mul(clip.largestNorm(), count); // of the sum: what is scaled
+      // Of the sum, which is what is scaled.
+      norm = b.mul(clip.largestNorm(), gradients.front().count);
     updateLossScale(spec.lossScale, state, reads, builder, applies, norm);
     return first;
   }
@@ -167,6 +181,8 @@ private:
     OptimizerUpdate update(builder, state, reads, gradient.parameter,
                            spec.precision.optimizerState, applies);
     graph::ParameterOp parameter = gradient.parameter;
+    if (spec.penalty.isOn())
+      update.holdBy(spec.penalty, gradient.task);
     update.build(gradient.sum, gradient.shards);
     if (!update.whyWide().empty())
       decide(parameter->getParentOfType<ModuleOp>(), modelName(parameter.getSymName()),
@@ -183,14 +199,12 @@ private:
 
 class BuildUpdate : public impl::BuildUpdateBase<BuildUpdate> {
 public:
-    if (spec.penalty.isOn())
-      update.holdBy(spec.penalty, gradient.task);
   explicit BuildUpdate(const TrainingSpec &spec) : spec(spec) {}
 
   void runOnOperation() override {
     if (!llvm::is_contained(spec.entries, "step"))
       return;
-    bool accumulates = spec.accumulate > 1;
+    bool accumulates = spec.addsGradients();
     auto entry =
         getOperation().lookupSymbol<func::FuncOp>(accumulates ? "micro" : "step");
     if (!entry || !resultNamed(entry, "loss_count")) {
@@ -198,6 +212,11 @@ public:
       return signalPassFailure();
     }
     StateSymbols state(getOperation());
+    const CompensationSpec &compensation = spec.update.compensation;
+    if (compensation.isOn() && failed(checkCompensation(getOperation(), spec, state)))
+      return signalPassFailure();
+    if (compensation.kind == "momentum")
+      predictWeights(entry, state);
     RankStatistics ofRanks(state, spec.ranks, spec.accumulate);
     statistics = spec.ranks > 1 ? &ofRanks : nullptr;
     if (statistics && failed(statistics->takeFrom(entry)))
@@ -211,6 +230,8 @@ public:
     else
       updateIn(entry, state);
     reportShards();
+    if (spec.penalty.isOn())
+      describePenalty(getOperation(), spec.penalty, state);
     noteGradientHealth(getOperation(), spec, state);
     if (failed(noteHyperChanges(getOperation(), spec)))
       signalPassFailure();
@@ -232,8 +253,6 @@ private:
     OpBuilder builder(returnOf(entry));
     EntryReads reads(entry, state);
     std::string reason;
-    if (spec.penalty.isOn())
-      describePenalty(getOperation(), spec.penalty, state);
     OptimizerUpdate update(builder, state, reads, parameter,
                            spec.precision.optimizerState);
     RankShards shards = update.chooseShards(std::max(spec.ranks, spec.asRanks), reason);
@@ -274,30 +293,56 @@ private:
     std::vector<NamedValue> named{{"loss_sum", resultNamed(entry, "loss_sum")},
                                   {"loss_count", resultNamed(entry, "loss_count")}};
     std::vector<Gradient> gradients = gradientsOf(entry, state);
-    Value count = named[1].value;
+    for (Gradient &gradient : gradients)
+      gradient.count = named[1].value;
     OpBuilder builder(returnOf(entry));
-    if (statistics) {
-      buildIdleUpdate(gradients, count, state);
+    if (statistics || spec.update.delay() > 0)
+      buildIdleUpdate(gradients, state);
+    if (statistics)
       statistics->apply(entry, /*current=*/true, builder);
-      count = sumAllRanks(gradients, count, builder);
-    }
+    takeOldest(entry, gradients, state, builder);
+    if (statistics)
+      sumAllRanks(gradients, builder);
     UpdateBuilder update(entry, spec, state);
-    for (NamedValue &result : update.build(gradients, count))
+    for (NamedValue &result : update.build(gradients))
       named.push_back(std::move(result));
     if (spec.ranks > 1)
       DelayedScale::closeWindows(entry, spec.ranks, state);
     setResults(entry, named);
   }
 
-  /// Replaces sums of a rank by those over all ranks; returns that of the counts.
-  Value sumAllRanks(std::vector<Gradient> &gradients, Value count, OpBuilder &builder) {
+  /// Of deferred groups: this step's sums wait, and those of steps before take their
+  /// place.
+  void takeOldest(func::FuncOp entry, std::vector<Gradient> &gradients,
+                  StateSymbols &state, OpBuilder &builder) {
+    EntryReads reads(entry, state);
+    PendingGradients pending(state, reads, builder);
+    std::map<int64_t, Value> counts; // by delay
+    for (Gradient &gradient : gradients) {
+      int64_t delay = delayOf(gradient.parameter);
+      if (delay == 0)
+        continue;
+      gradient.sum = pending.exchangeSum(gradient.parameter, gradient.sum);
+      Value &count = counts[delay];
+      if (!count)
+        count = pending.exchangeCount(gradient.count, delay);
+      gradient.count = count;
+      if (spec.update.compensation.kind == "dc_asgd")
+        gradient.old = pending.oldWeights(gradient.parameter, spec.update.compensation);
+    }
+  }
+
+  /// Replaces sums of a rank, and their counts, by those over all ranks.
+  void sumAllRanks(std::vector<Gradient> &gradients, OpBuilder &builder) {
     auto sum = [&](Value local, const Twine &name) {
       GraphBuilder b(local.getLoc(), builder);
       // From +0, as accumulated sums.
       return b.shift(sumOverRanks(local, name.str(), builder), 0);
     };
+    llvm::MapVector<Value, Value> counts;
     for (Gradient &gradient : gradients) {
       std::string name = ("grad/" + modelName(gradient.parameter.getSymName())).str();
+      counts.insert({gradient.count, Value()});
       if (!gradient.shards.isShared()) {
         gradient.sum = sum(gradient.sum, name);
         continue;
@@ -305,30 +350,44 @@ private:
       GraphBuilder b(gradient.sum.getLoc(), builder);
       gradient.sum = b.shift(gradient.shards.sumOwnRows(gradient.sum, name, builder), 0);
     }
-    return sum(count, "count");
+    for (auto [index, count] : llvm::enumerate(counts))
+      count.second = sum(count.first, index == 0 ? "count" : "count/" + Twine(index));
+    for (Gradient &gradient : gradients)
+      gradient.count = counts.lookup(gradient.count);
   }
 
   /// @update of a rank that has no micro-batch when others have one: it adds nothing to
-  /// their sums.
-  void buildIdleUpdate(std::vector<Gradient> gradients, Value count,
-                       StateSymbols &state) {
+  /// their sums. Of deferred groups it applies what waits.
+  void buildIdleUpdate(std::vector<Gradient> gradients, StateSymbols &state) {
     func::FuncOp entry = createEntry(getOperation(), "update");
     OpBuilder builder(returnOf(entry));
-    statistics->apply(entry, /*current=*/false, builder);
+    if (statistics)
+      statistics->apply(entry, /*current=*/false, builder);
+    else // what does not wait was applied by @step
+      llvm::erase_if(gradients,
+                     [](Gradient &gradient) { return delayOf(gradient.parameter) == 0; });
     GraphBuilder b(entry.getLoc(), builder);
+    Value noSamples = b.splatLike(gradients.front().count, 0);
     for (auto [index, gradient] : llvm::enumerate(gradients)) {
+      gradient.count = noSamples;
       // Broadcast where they are sent, each on its own: whole constants would be state,
       // on every rank, and shared zeros would be overwritten by the first sum.
       RankedTensorType type = graph::tensorType(gradient.sum);
       if (gradient.shards.isShared())
         type = gradient.shards.wholeType(type.getElementType());
+      if (delayOf(gradient.parameter) > 0) { // written, as accumulators are emptied
+        gradient.sum = b.splat(graph::tensorType(gradient.sum), 0);
+        continue;
+      }
       Value zero = b.splat(RankedTensorType::get({}, type.getElementType()), 0);
       gradient.sum = b.broadcast(zero, type.getShape());
       gradient.sum.getDefiningOp()->setAttr(graph::siteAttr,
                                             builder.getI64IntegerAttr(index));
     }
-    count = sumAllRanks(gradients, b.splatLike(count, 0), builder);
-    auto named = UpdateBuilder(entry, spec, state).build(gradients, count);
+    takeOldest(entry, gradients, state, builder);
+    if (statistics)
+      sumAllRanks(gradients, builder);
+    auto named = UpdateBuilder(entry, spec, state).build(gradients);
     if (spec.ranks > 1)
       DelayedScale::closeWindows(entry, spec.ranks, state);
     setResults(entry, named);
@@ -346,19 +405,23 @@ private:
       Value total = b.add(reads.read(accumulator), part);
       b.create<graph::WriteOp>(accumulator.getSymName(), total);
     };
-    std::vector<graph::ParameterOp> accumulators;
-    for (const Gradient &gradient : gradients) {
-      accumulators.push_back(accumulatorOf(gradient, state));
-      add(accumulators.back(), gradient.sum);
+    llvm::MapVector<graph::ParameterOp, bool> counters;
+    for (Gradient &gradient : gradients) {
+      gradient.accumulator = accumulatorOf(gradient, state);
+      add(gradient.accumulator, gradient.sum);
+      gradient.counter = counterOf(gradient, graph::tensorType(count), state);
+      counters.insert({gradient.counter, true});
     }
-    StringRef counterName = state.lookup("param/count") ? "window/count" : "grad/count";
-    auto counter = state.declare(counterName, graph::tensorType(count), "accumulator");
-    add(counter, count);
+    for (auto &counter : counters)
+      add(counter.first, count);
     setResults(micro, {{"loss_sum", sum}, {"loss_count", count}});
     RankSums sums(state, spec.asRanks);
     if (spec.asRanks > 1) {
-      std::vector<graph::ParameterOp> all = accumulators;
-      all.push_back(counter);
+      std::vector<graph::ParameterOp> all;
+      for (const Gradient &gradient : gradients)
+        all.push_back(gradient.accumulator);
+      for (auto &counter : counters)
+        all.push_back(counter.first);
       sums.buildCloseEntry(getOperation(), all);
       reportRanks(sums.rounds());
     }
@@ -367,7 +430,16 @@ private:
       statistics->record(micro, builder);
     else if (spec.lossScale.isOn() || spec.spikes.judgesNorms())
       buffers = saveBuffers(micro, state, builder);
-    buildUpdateEntry(gradients, accumulators, counter, buffers, sums, state);
+    int64_t every = spec.update.every();
+    for (int64_t phase = 0; phase < every; ++phase) {
+      std::vector<Gradient> ofPhase;
+      llvm::copy_if(gradients, std::back_inserter(ofPhase), [&](Gradient &gradient) {
+        int64_t own = phaseOf(gradient.parameter);
+        return own < 0 || own == phase;
+      });
+      std::string name = every > 1 ? "update." + std::to_string(phase) : "update";
+      buildUpdateEntry(name, std::move(ofPhase), buffers, sums, state);
+    }
   }
 
   void reportRanks(int64_t rounds) {
@@ -378,31 +450,50 @@ private:
                                " gradient buffers more per parameter");
   }
 
-  graph::ParameterOp accumulatorOf(const Gradient &gradient, StateSymbols &state) {
+  /// Sums of groups that interleave outlive the update, and are part of checkpoints.
+  graph::ParameterOp accumulatorOf(Gradient &gradient, StateSymbols &state) {
     graph::ParameterOp parameter = gradient.parameter;
-    return state.declare(("grad/" + modelName(parameter.getSymName())).str(),
-                         graph::tensorType(gradient.sum), "accumulator",
-                         *parameter.getGroup());
+    StringRef name = modelName(parameter.getSymName());
+    bool waits = phaseOf(parameter) >= 0;
+    return state.declare(waits ? ("pending/" + name + "/sum").str()
+                               : ("grad/" + name).str(),
+                         graph::tensorType(gradient.sum),
+                         waits ? "pending" : "accumulator", *parameter.getGroup());
   }
 
-  void buildUpdateEntry(std::vector<Gradient> gradients,
-                        ArrayRef<graph::ParameterOp> accumulators,
-                        graph::ParameterOp counter, ArrayRef<graph::ParameterOp> buffers,
-                        RankSums &sums, StateSymbols &state) {
-    func::FuncOp entry = createEntry(getOperation(), "update");
+  graph::ParameterOp counterOf(Gradient &gradient, RankedTensorType type,
+                               StateSymbols &state) {
+    int64_t phase = phaseOf(gradient.parameter);
+    if (phase >= 0)
+      return state.declare("window/count/" + std::to_string(phase), type, "pending");
+    StringRef name = state.lookup("param/count") ? "window/count" : "grad/count";
+    return state.declare(name, type, "accumulator");
+  }
+
+  void buildUpdateEntry(StringRef name, std::vector<Gradient> gradients,
+                        ArrayRef<graph::ParameterOp> buffers, RankSums &sums,
+                        StateSymbols &state) {
+    func::FuncOp entry = createEntry(getOperation(), name);
     OpBuilder builder(returnOf(entry));
     EntryReads reads(entry, state);
-    for (auto [gradient, accumulator] : llvm::zip_equal(gradients, accumulators))
-      gradient.sum = sums.total(accumulator, reads, builder);
-    Value count = sums.total(counter, reads, builder);
-    if (statistics) {
-      statistics->apply(entry, /*current=*/false, builder);
-      count = sumAllRanks(gradients, count, builder);
+    llvm::MapVector<graph::ParameterOp, Value> counts;
+    for (Gradient &gradient : gradients) {
+      gradient.sum = sums.total(gradient.accumulator, reads, builder);
+      Value &count = counts[gradient.counter];
+      if (!count)
+        count = sums.total(gradient.counter, reads, builder);
+      gradient.count = count;
     }
-    auto named = UpdateBuilder(entry, spec, state).build(gradients, count, buffers);
-    for (graph::ParameterOp accumulator : accumulators)
-      sums.clear(accumulator, builder);
-    sums.clear(counter, builder);
+    if (statistics)
+      statistics->apply(entry, /*current=*/false, builder);
+    takeOldest(entry, gradients, state, builder);
+    if (statistics)
+      sumAllRanks(gradients, builder);
+    auto named = UpdateBuilder(entry, spec, state).build(gradients, buffers);
+    for (const Gradient &gradient : gradients)
+      sums.clear(gradient.accumulator, builder);
+    for (auto &counter : counts)
+      sums.clear(counter.first, builder);
     DelayedScale::closeWindows(entry, spec.ranks, state);
     setResults(entry, named);
   }

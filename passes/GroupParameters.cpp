@@ -5,9 +5,10 @@
 #include "passes/EntryFunctions.h"
 #include "passes/LaunchCosts.h"
 #include "passes/NamePatterns.h"
+#include "passes/OverlapUpdates.h"
 #include "passes/Passes.h"
 #include "passes/StateSymbols.h"
-#include "passes/UpdateGroups.h"
+#include "passes/UpdateModes.h"
 #include "passes/planning/Grouping.h"
 
 #include "llvm/ADT/DenseSet.h"
@@ -111,7 +112,12 @@ public:
   explicit GroupParameters(const TrainingSpec &spec) : spec(spec) {}
 
   void runOnOperation() override {
-    if (!spec.update.hasGroups() || !llvm::is_contained(spec.entries, "step"))
+    if (!llvm::is_contained(spec.entries, "step"))
+      return;
+    if (failed(checkUpdateModes(getOperation(), spec)) ||
+        failed(checkOverlap(getOperation(), spec)))
+      return signalPassFailure();
+    if (!spec.update.hasGroups() && !spec.update.isStaggered())
       return;
     StateSymbols state(getOperation());
     for (graph::ParameterOp parameter : state.parameters())
@@ -119,7 +125,9 @@ public:
         trainable.push_back(parameter);
     if (trainable.empty())
       return; // build-backward says so
-    LogicalResult done = spec.update.byTopology ? byTopology() : byRules();
+    LogicalResult done = spec.update.byTopology   ? byTopology()
+                         : spec.update.hasGroups() ? byRules()
+                                                   : asOne();
     if (failed(done))
       signalPassFailure();
   }
@@ -143,9 +151,17 @@ private:
       group.us = grouping.groups[index].us;
       group.blocks = grouping.groups[index].blocks;
     }
-    assign(groups, grouping.groupOf);
     report(getOperation(), "update groups: " + describe(grouping));
-    return success();
+    return assign(groups, grouping.groupOf);
+  }
+
+  /// All that trains, deferred together.
+  LogicalResult asOne() {
+    std::vector<UpdateGroup> groups(1);
+    groups[0].name = "all";
+    for (graph::ParameterOp parameter : trainable)
+      groups[0].bytes += plan::tensorBytes(parameter.getTensorType());
+    return assign(groups, std::vector<int32_t>(trainable.size(), 0));
   }
 
   static std::string describe(const Grouping &grouping) {
@@ -199,10 +215,9 @@ private:
                << "'; add {name: rest, match: ...} for what is left";
     for (auto [index, parameter] : llvm::enumerate(trainable))
       groups[groupOf[index]].bytes += plan::tensorBytes(parameter.getTensorType());
-    assign(groups, groupOf);
     report(getOperation(),
            "update groups: " + std::to_string(groups.size()) + " by rules of the spec");
-    return success();
+    return assign(groups, groupOf);
   }
 
   LogicalResult unmatched(const UpdateGroupRule &rule) {
@@ -214,7 +229,10 @@ private:
            << nearestNames(rule.match, names);
   }
 
-  void assign(ArrayRef<UpdateGroup> groups, ArrayRef<int32_t> groupOf) {
+  LogicalResult assign(MutableArrayRef<UpdateGroup> groups, ArrayRef<int32_t> groupOf) {
+    if (failed(assignUpdateModes(getOperation(), spec, groups, trainable, groupOf)))
+      return failure();
+    noteOverlap(getOperation(), spec, groups, trainable, groupOf);
     Builder builder(&getContext());
     std::vector<int64_t> members(groups.size(), 0);
     for (auto [index, parameter] : llvm::enumerate(trainable)) {
@@ -228,10 +246,11 @@ private:
     setUpdateGroups(getOperation(), groups);
     for (auto [group, count] : llvm::zip_equal(groups, members))
       decide(getOperation(), "group " + group.name, describe(group, count));
+    return success();
   }
 
-  std::string describe(const UpdateGroup &group, int64_t members) const {
-    std::string text = "updates: " + spec.update.mode + "; " + std::to_string(members) +
+  static std::string describe(const UpdateGroup &group, int64_t members) {
+    std::string text = "updates: " + describeMode(group) + "; " + std::to_string(members) +
                        " parameters of " + std::to_string(group.bytes) + " bytes";
     if (group.blocks > 0) {
       llvm::raw_string_ostream(text) << llvm::format(", %.1f us backward in ", group.us);

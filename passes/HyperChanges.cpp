@@ -52,7 +52,11 @@ private:
     for (auto [i, group] : llvm::enumerate(groups)) {
       std::string groupName = group.getAs<StringAttr>("name").str();
       list += (list.empty() ? "'" : ", '") + groupName + "'";
-      if (name == "clip_max" || (!change.group.empty() && change.group != groupName))
+      // A group that is updated in parts (UpdateModes.h) is meant by its name as well.
+      auto whole = group.getAs<StringAttr>("part_of");
+      bool isMeant = change.group.empty() || change.group == groupName ||
+                     (whole && whole.getValue() == change.group);
+      if (name == "clip_max" || !isMeant)
         continue;
       isGroup = true;
       if (!canChange(group, name))

@@ -2,6 +2,7 @@
 
 #include "passes/LaunchCosts.h"
 #include "passes/LiveRanges.h"
+#include "passes/UpdateGroups.h"
 
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringSet.h"
@@ -39,7 +40,7 @@ llvm::StringSet<> statesOfPorts(ModuleOp module) {
 
 bool isMovableRole(StringRef role) {
   return role == "parameter" || role == "buffer" || role == "moment" ||
-         role == "master" || role == "accumulator";
+         role == "master" || role == "accumulator" || role == "pending";
 }
 
 bool hasGap(const StreamProblem::Tensor &tensor) {
@@ -134,10 +135,11 @@ void OffloadStep::addProgram(plan::ProgramOp program) {
   };
   OffloadProblem::Program added;
   StringRef entry = program.getEntry();
-  added.runs = entry == "step" || entry == "update" ? 1
-               : entry == "micro"                   ? integer("graph.accumulate")
-               : entry == "close_rank"              ? integer("graph.as_ranks") - 1
-                                                    : 0;
+  // One of the entries of groups that interleave, whichever it is, runs at each step.
+  added.runs = entry == "step" || isUpdateEntry(entry) ? 1
+               : entry == "micro"                      ? integer("graph.accumulate")
+               : entry == "close_rank"                 ? integer("graph.as_ranks") - 1
+                                                       : 0;
   ProgramStream stream = streamOf(program);
   LiveRanges ranges = liveRanges(program);
   for (size_t t = 0; t < stream.roots.size(); ++t) {

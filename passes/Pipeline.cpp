@@ -32,6 +32,8 @@ void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
   passes.addPass(createBuildFisher(spec));
   // Evaluation is built from @forward, which no gradient code has touched.
   passes.addPass(createBuildEntries(spec));
+  // Evaluation and training are masked differently, and updates see what trains instead.
+  passes.addPass(createApplyMasks(spec));
   // Rules of the next pass win over it, which knows what is stored how.
   passes.addPass(createAssignFormats(spec));
   // Codes are read through what decodes them, which precision then rounds as other
@@ -48,7 +50,7 @@ void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
   passes.addPass(createCSEPass());
   // Last: what sums over rows is known, and all that was equal is joined.
   bool storesGradients = spec.measuresNorms() || spec.lossScale.isOn() ||
-                         spec.accumulate > 1 || spec.ranks > 1;
+                         spec.addsGradients() || spec.update.isStaggered() || spec.ranks > 1;
   passes.addPass(createChunkLogits(spec.logitsBytes, storesGradients));
   passes.addPass(createVerifyTrain());
 }

@@ -136,7 +136,7 @@ private:
       key = "saved/" + node + "/" + std::to_string(i);
     EntryReads reads(entry, state);
     DelayedScale scale(key, /*firstLargest=*/0, "", state, value.getContext());
-    bool isWindow = spec.accumulate > 1 || spec.ranks > 1;
+    bool isWindow = spec.addsGradients() || spec.ranks > 1;
     scale.observe(value, isWindow, /*moves=*/Value(), reads, builder);
     return scale.value(format, reads, builder);
   }

@@ -9,6 +9,7 @@
 #include "passes/Collectives.h"
 #include "passes/LaunchCosts.h"
 #include "passes/LiveRanges.h"
+#include "passes/OverlapUpdates.h"
 #include "passes/Passes.h"
 #include "passes/StateSymbols.h"
 #include "passes/lowering/ProgramBuilder.h"
@@ -59,7 +60,8 @@ std::vector<CollectiveCost> waysOf(ModuleOp module, CollectiveKind kind) {
 class ProgramScheduler {
 public:
   ProgramScheduler(plan::ProgramOp program, const CollectiveProblem &rates)
-      : program(program), launches(launchesOf(program)), problem(rates) {
+      : program(program), launches(launchesOf(program)), problem(rates),
+        overlapped(program->getParentOfType<ModuleOp>()) {
     for (size_t i = 0; i < launches.size(); ++i)
       addNode(i);
   }
@@ -69,18 +71,16 @@ public:
   LogicalResult run(ArrayRef<std::vector<std::string>> given, bool maySpend) {
     if (failed(take(given)))
       return failure();
-    if (!given.empty()) // of a rank that waits for others anyway
-      problem.heldBytes = 0;
-    else if (!program->getParentOfType<ModuleOp>()->hasAttr(bucketBytesAttr))
+    if (given.empty() && !program->getParentOfType<ModuleOp>()->hasAttr(bucketBytesAttr))
       problem.bucketBytes = fastestBucket(problem);
-    CollectiveSchedule schedule = scheduleCollectives(problem);
-    for (int64_t held = totalBytes() / 2; schedule.error.empty() && !maySpend &&
-                                          given.empty() && peakOf(schedule) > peakNow();
-         held /= 2) {
-      problem.heldBytes = held;
-      schedule = scheduleCollectives(problem);
-      if (held == 0)
-        break;
+    bool isBound = !maySpend && given.empty();
+    CollectiveSchedule schedule = scheduleIn(isBound);
+    if (isBound && overlapped.any() && peakOf(schedule) > peakNow()) {
+      // Sums that wait for the rest of their group hold bytes.
+      for (CollectiveProblem::Node &node : problem.nodes)
+        node.group = -1;
+      note = "; the budget has no room for whole groups as messages";
+      schedule = scheduleIn(isBound);
     }
     if (!schedule.error.empty())
       return program.emitError("the collectives cannot be scheduled: ") << schedule.error;
@@ -96,6 +96,20 @@ public:
   std::vector<std::vector<std::string>> messages;
 
 private:
+  /// Holding less where the peak would pass that without messages in flight.
+  CollectiveSchedule scheduleIn(bool isBound) {
+    problem.heldBytes = problem.given.empty() ? INT64_MAX : 0;
+    CollectiveSchedule schedule = scheduleCollectives(problem);
+    for (int64_t held = totalBytes() / 2;
+         schedule.error.empty() && isBound && peakOf(schedule) > peakNow(); held /= 2) {
+      problem.heldBytes = held;
+      schedule = scheduleCollectives(problem);
+      if (held == 0)
+        break;
+    }
+    return schedule;
+  }
+
   static const void *keyOf(const LaunchAccess &access) {
     auto state = dyn_cast<plan::StateBufferOp>(access.range.root);
     return state ? state.getSymbolAttr().getAsOpaquePointer()
@@ -118,6 +132,7 @@ private:
         problem.ways.push_back(waysOf(program->getParentOfType<ModuleOp>(),
                                       collectiveKindOf(kindOf(launch).getValue())));
       node.kind = known->second;
+      node.group = overlapped.of(nameOf(launch).getValue());
       byName[nameOf(launch).getValue()] = index;
     }
     for (const LaunchAccess &access : accesses.back())
@@ -281,7 +296,8 @@ private:
                          "{3:F0} us of '{4}' {5:F0} us wait for them (predicted)",
                          what, schedule.messages.size(), sent, schedule.timeUs,
                          program.getEntry(), schedule.waitedUs)
-               .str();
+               .str() +
+           note;
   }
 
   void create(const CollectiveSchedule::Message &message, OpBuilder &builder) {
@@ -332,6 +348,8 @@ private:
   llvm::DenseMap<const void *, std::vector<size_t>> history;
   llvm::DenseMap<std::pair<Type, Attribute>, int32_t> kinds;
   llvm::StringMap<int32_t> byName;
+  OverlappedGroups overlapped;
+  std::string note;                 // for the report
   int64_t summed = 0, gathered = 0; // bytes
 };
 
@@ -354,6 +372,8 @@ struct ScheduleCollectives : impl::ScheduleCollectivesBase<ScheduleCollectives> 
         return signalPassFailure();
       }
       mergeInPlace(program);
+      if (module->hasAttr(updateEveryAttr)) // each turn has groups of its own
+        messages.clear();
       ProgramScheduler scheduler(program, rates(module));
       if (failed(scheduler.run(messages, !module->hasAttr(hasBudgetAttr))))
         return signalPassFailure();
@@ -373,6 +393,7 @@ struct ScheduleCollectives : impl::ScheduleCollectivesBase<ScheduleCollectives> 
     const CollectiveCost &longest = fastestWay(ways, int64_t(1) << 40);
     if (longest.usPerByte > 0)
       problem.bucketBytes = bucketBytesOf(longest.latencyUs, 1 / longest.usPerByte);
+    problem.host = linksOf(deviceRates(module)).host;
     if (auto bytes = module->getAttrOfType<IntegerAttr>(bucketBytesAttr))
       problem.bucketBytes = bytes.getInt();
     if (auto window = module->getAttrOfType<FloatAttr>(windowMsAttr))

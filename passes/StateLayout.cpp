@@ -2,6 +2,7 @@
 
 #include "ir/graph/Graph.h"
 #include "passes/StoredState.h"
+#include "passes/UpdateGroups.h"
 
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSwitch.h"
@@ -27,8 +28,9 @@ int kindOf(StringRef role) {
       .Case("master", 1)
       .Cases("moment", "continual", 2)
       .Case("accumulator", 3)
-      .Case("constant", 4)
-      .Default(5);
+      .Case("pending", 4)
+      .Case("constant", 5)
+      .Default(6);
 }
 
 /// "NAME" of "param/NAME", "opt/NAME/m", "grad/NAME".
@@ -133,7 +135,7 @@ void createStepCounter(int64_t offset, ModuleOp module, OpBuilder &builder) {
 
 bool isTrained(ModuleOp module) {
   return llvm::any_of(module.getOps<func::FuncOp>(), [](func::FuncOp function) {
-    return function.getSymName() == "step" || function.getSymName() == "update";
+    return function.getSymName() == "step" || isUpdateEntry(function.getSymName());
   });
 }
 

@@ -7,6 +7,7 @@
 #include "passes/PlanLaunches.h"
 #include "passes/QueueVerifier.h"
 #include "passes/RegionDomain.h"
+#include "passes/VersionVerifier.h"
 #include "passes/planning/PlacementChecker.h"
 
 #include "kernels/Catalog.h"
@@ -221,6 +222,8 @@ struct VerifyPlan : impl::VerifyPlanBase<VerifyPlan> {
                  succeeded(verifyState(getOperation(), true));
     for (auto program : getOperation().getOps<plan::ProgramOp>())
       sound &= succeeded(ProgramVerifier(program, symbols).run());
+    if (sound)
+      sound = succeeded(verifyVersions(getOperation()));
     if (!sound)
       signalPassFailure();
   }

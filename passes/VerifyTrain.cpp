@@ -5,6 +5,7 @@
 #include "passes/EntryFunctions.h"
 #include "passes/Passes.h"
 #include "passes/StateSymbols.h"
+#include "passes/UpdateGroups.h"
 
 #include "llvm/ADT/StringSet.h"
 
@@ -38,7 +39,8 @@ LogicalResult checkNames(func::FuncOp entry) {
 
 LogicalResult checkWrites(func::FuncOp entry, const StateSymbols &state) {
   bool trains =
-      llvm::is_contained({"step", "micro", "close_rank", "update"}, entry.getSymName());
+      llvm::is_contained({"step", "micro", "close_rank"}, entry.getSymName()) ||
+      isUpdateEntry(entry.getSymName());
   WalkResult result = entry.walk([&](graph::WriteOp write) -> WalkResult {
     if (!trains)
       return write.emitError()
@@ -58,13 +60,15 @@ LogicalResult checkWrites(func::FuncOp entry, const StateSymbols &state) {
 
 /// What trains is written by the entry that updates.
 LogicalResult checkUpdates(ModuleOp module, const StateSymbols &state) {
-  auto update = module.lookupSymbol<func::FuncOp>("update");
-  if (!update)
-    update = module.lookupSymbol<func::FuncOp>("step");
+  func::FuncOp update; // of several entries each writes some groups
+  llvm::StringSet<> written;
+  for (auto entry : module.getOps<func::FuncOp>())
+    if (isUpdateEntry(entry.getSymName()) || entry.getSymName() == "step") {
+      update = update ? update : entry;
+      entry.walk([&](graph::WriteOp write) { written.insert(write.getSymbol()); });
+    }
   if (!update)
     return success();
-  llvm::StringSet<> written;
-  update.walk([&](graph::WriteOp write) { written.insert(write.getSymbol()); });
   for (graph::ParameterOp parameter : state.parameters())
     if (parameter.getTrainable() && !written.contains(parameter.getSymName()))
       return parameter.emitError()

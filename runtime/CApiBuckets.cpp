@@ -127,7 +127,7 @@ sluice_status sluice_session_step_tensors(sluice_session *session,
   return with(session, [&](Session &self) {
     StepResult result;
     Batch *batch = nullptr;
-    const char *program = self.plan().accumulate() > 1 ? "micro" : "step";
+    const char *program = self.plan().trainingProgram();
     Status status = makeBatch(self, program, inputs, count, batch);
     if (status.ok()) {
       batch->firstSample = self.nextSample();

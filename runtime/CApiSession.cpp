@@ -54,7 +54,7 @@ sluice_status sluice_session_create(sluice_plan *plan,
     auto made = Session::create(plan->plan, std::move(options));
     if (!made)
       return made.status();
-    *session = new sluice_session{std::move(*made), {}};
+    *session = new sluice_session{std::move(*made), {}, {}};
     return Status::success();
   }));
 }
@@ -105,7 +105,7 @@ sluice_status sluice_session_step(sluice_session *session, const void *const *in
   return with(session, [&](Session &self) {
     StepResult result;
     Batch *batch = nullptr;
-    Status status = makeBatch(self, self.plan().accumulate() > 1 ? "micro" : "step",
+    Status status = makeBatch(self, self.plan().trainingProgram(),
                               inputs, count, samples, self.nextSample(), batch);
     if (status.ok())
       status = self.step(*batch, result);
@@ -121,6 +121,10 @@ sluice_status sluice_session_flush(sluice_session *session, sluice_step_result *
     fill(out, result);
     return status;
   });
+}
+
+sluice_status sluice_session_apply_pending(sluice_session *session) {
+  return with(session, [&](Session &self) { return self.applyPending(); });
 }
 
 sluice_status sluice_session_eval(sluice_session *session, const void *const *inputs,

@@ -2,6 +2,7 @@
 
 #include "runtime/CheckpointShards.h"
 #include "runtime/Fill.h"
+#include "runtime/HeadGrowth.h"
 #include "runtime/Safetensors.h"
 #include "runtime/StateShard.h"
 #include "runtime/StateTransfer.h"
@@ -233,6 +234,13 @@ void addLine(std::vector<std::string> &lines, std::string line) {
 /// out.
 bool isScale(std::string_view name) { return name.starts_with("scale/"); }
 
+/// Nor need it have the same modes of update: what waits for one is state of its plan.
+bool isPending(std::string_view name) {
+  return name.starts_with("pending/") || name.starts_with("window/") ||
+         name.starts_with("old/") || name.ends_with("/dc_mean_square");
+}
+bool mayBeMissing(std::string_view name) { return isScale(name) || isPending(name); }
+
 /// What of the loss scale the other side lacks, or has in excess.
 void noteScale(const Plan &plan, const SafetensorsFile &file,
                std::vector<std::string> &notes) {
@@ -245,27 +253,51 @@ void noteScale(const Plan &plan, const SafetensorsFile &file,
                     "' has no loss scale: the plan's begins anew");
 }
 
+/// The checkpoint is of other modes of update.
+void notePending(const Plan &plan, const SafetensorsFile &file,
+                 std::vector<std::string> &notes) {
+  bool inPlan = plan.state("window/waiting");
+  const TensorEntry *entry = file.find("window/waiting");
+  int64_t waiting = 0;
+  if (entry && file.data(*entry).size() == sizeof waiting)
+    std::memcpy(&waiting, file.data(*entry).data(), sizeof waiting);
+  if (waiting > 0 && !inPlan)
+    notes.push_back("checkpoint '" + file.name() +
+                    "' has gradients that wait for their update, the plan has no groups "
+                    "that interleave or are deferred: they are left out");
+  if (inPlan && !entry)
+    notes.push_back("checkpoint '" + file.name() +
+                    "' has no gradients that wait for their update: none does");
+}
+
 /// State of the scale that a checkpoint lacks begins as the plan says.
 void resetScale(Session &session, const SafetensorsFile &file) {
   const auto *tensors = session.plan().raw().state();
   for (uint32_t i = 0; i < sizeOf(tensors); ++i) {
     const fbs::StateTensor *tensor = tensors->Get(i);
     std::string_view name = viewOf(tensor->name());
-    if (isScale(name) && !file.find(name))
+    if (mayBeMissing(name) && !file.find(name))
       fillTensor(static_cast<DType>(tensor->dtype()), session.state(name).data(),
                  tensor->size(), tensor->fill());
   }
 }
 
+/// Anchors and importances: a plan without a penalty leaves them out.
+bool isContinual(std::string_view name) {
+  return name.starts_with("ewc/") || name.starts_with("si/");
+}
+
 /// What each saved tensor of the plan comes from, or else how file and plan differ.
 struct Match {
-  std::vector<StateSource> sources;
+  std::vector<StateSource> sources, grown;
   std::vector<std::string> differences;
+  bool lacksAnchors = false; // and nothing else
 };
 
-Match match(const Plan &plan, const SafetensorsFile &file) {
+Match match(const Plan &plan, const SafetensorsFile &file, const LoadOptions &options) {
   Match result;
   std::unordered_set<const TensorEntry *> used;
+  size_t lacking = 0; // anchors, importances, paths
   for (uint32_t i = 0; i < sizeOf(plan.raw().state()); ++i) {
     const fbs::StateTensor *tensor = plan.raw().state()->Get(i);
     if (!tensor->saved() || isCompletion(plan, *tensor))
@@ -280,27 +312,28 @@ Match match(const Plan &plan, const SafetensorsFile &file) {
       continue;
     }
     used.insert({source.entry, source.completion});
-    if (std::string text = mismatch(source); !text.empty())
-      addLine(result.differences, text);
+    std::string text = mismatch(source);
+    bool isGrown = !text.empty() && grownDimension(source);
+    if (isGrown && options.growsHeads)
+      result.grown.push_back(source);
+    else if (!text.empty())
+      addLine(result.differences,
+              isGrown ? text + "; where classes were added, --grow-head keeps the others"
+                      : text);
     else
       result.sources.push_back(source);
-/// Anchors and importances: a plan without a penalty leaves them out.
-bool isContinual(std::string_view name) {
-  return name.starts_with("ewc/") || name.starts_with("si/");
-}
-
   }
   for (const TensorEntry &entry : file.tensors())
     if (!used.contains(&entry) && !mayBeMissing(entry.name) &&
         !(isContinual(entry.name) && !plan.raw().continual()))
       addLine(result.differences, "'" + entry.name + "' is not in the plan");
-  bool lacksAnchors = false; // and nothing else
+  result.lacksAnchors = lacking > 0 && result.differences.empty();
   return result;
 }
 
 Result<CheckpointInfo> restore(Session &session, const SafetensorsFile &file,
+                               const LoadOptions &options,
                                std::vector<std::string> notes) {
-  size_t lacking = 0; // anchors, importances, paths
   Match found = match(session.plan(), file, options);
   if (found.lacksAnchors)
     return Status::refused("checkpoint '" + file.name() +
@@ -315,7 +348,19 @@ Result<CheckpointInfo> restore(Session &session, const SafetensorsFile &file,
   }
   Progress progress = *progressOf(file);
   noteScale(session.plan(), file, notes);
+  if (!session.plan().raw().continual() &&
+      std::ranges::any_of(file.tensors(), [](const TensorEntry &entry) {
+        return isContinual(entry.name);
+      }))
+    notes.push_back("checkpoint '" + file.name() +
+                    "' has anchors and importances, the plan no penalty: they are left "
+                    "out");
+  notePending(session.plan(), file, notes);
   resetScale(session, file);
+  for (const StateSource &source : found.grown) {
+    copyGrown(session, source, *grownDimension(source), file);
+    addLine(notes, "checkpoint '" + file.name() + "': " + growthText(source));
+  }
   ConversionNotes conversions;
   for (const StateSource &source : found.sources)
     conversions.add(source, transfer(session, source, file));
@@ -332,34 +377,26 @@ Result<CheckpointInfo> restore(Session &session, const SafetensorsFile &file,
   if (specHash != file.metadata().end() &&
       specHash->second != textOf(session.plan().raw().spec_hash()))
     notes.push_back("checkpoint '" + file.name() +
-  result.lacksAnchors = lacking > 0 && result.differences.empty();
                     "' was made under another spec; the plan's own applies from here");
   return CheckpointInfo{file.name(), progress.step, progress.samples, std::move(notes)};
 }
 
 } // namespace
 
-Result<CheckpointInfo> loadCheckpoint(Session &session, const std::string &folderOrFile) {
+Result<CheckpointInfo> loadCheckpoint(Session &session, const std::string &folderOrFile,
+                                      const LoadOptions &options) {
   std::error_code error;
   if (!fs::is_directory(folderOrFile, error)) {
     auto file = openWhole(folderOrFile);
     if (!file)
       return file.status();
-    return restore(session, *file, {});
+    return restore(session, *file, options, {});
   }
   std::vector<std::string> notes;
-  if (!session.plan().raw().continual() &&
-      std::ranges::any_of(file.tensors(), [](const TensorEntry &entry) {
-        return isContinual(entry.name);
-      }))
-    notes.push_back("checkpoint '" + file.name() +
-                    "' has anchors and importances, the plan no penalty: they are left "
-                    "out");
-  notePending(session.plan(), file, notes);
   for (int64_t step : listCheckpoints(folderOrFile)) {
     auto file = openWhole((fs::path(folderOrFile) / fileName(step)).string());
     if (file)
-      return restore(session, *file, std::move(notes));
+      return restore(session, *file, options, std::move(notes));
     notes.push_back("skipped: " + file.status().message);
   }
   if (notes.empty())

@@ -68,6 +68,10 @@ public:
   int threads() const { return raw().threads(); }
   int64_t batch() const { return raw().batch(); } // of the first bucket
   int64_t accumulate() const { return raw().accumulate(); }
+  /// What runs forward and backward part: "micro" adds to sums, "step" updates too.
+  const char *trainingProgram() const {
+    return accumulate() > 1 || raw().update_every() > 1 ? "micro" : "step";
+  }
   /// Training and evaluation refuse short batches: the model's own loss counts padding.
   bool fullBatches() const { return raw().full_batches(); }
 

@@ -92,7 +92,7 @@ Status checkControl(const fbs::Plan &plan, const fbs::StateTensor &tensor) {
   } else if (name == "scale/value") {
     expected = fbs::DType::f32;
   } else if (name != "step" && name != "scale/good_steps" && name != "scale/skipped" &&
-             name != "scale/norm/outliers") {
+             name != "scale/norm/outliers" && name != "window/waiting") {
     return Status::success();
   }
   if (tensor.dtype() != expected ||
@@ -345,6 +345,8 @@ Status checkPlan(const fbs::Plan &plan, SegmentRange segments) {
     status = checkStoredForms(plan, budget);
   if (status.ok())
     status = checkGroups(plan, budget);
+  if (status.ok())
+    status = checkUpdates(plan, budget);
   if (status.ok())
     status = checkChanges(plan.changes(), "the plan", budget);
   if (status.ok())

@@ -58,6 +58,8 @@ Status checkCollectives(const fbs::Plan &plan, const fbs::Program &program,
                         VisitBudget &budget);
 /// After checkPrograms: what plans for several ranks need.
 Status checkRanks(const fbs::Plan &plan);
+/// When groups are updated, after checkGroups of PlanCheck.
+Status checkUpdates(const fbs::Plan &plan, VisitBudget &budget);
 /// After checkPrograms.
 Status checkVariants(const fbs::Plan &plan, VisitBudget &budget);
 

@@ -110,8 +110,8 @@ void Session::fillStep(bool isFresh) {
 }
 
 double Session::rateOf(const GroupControls &group) const {
-  double rate = group.hasFixedRate ? group.fixedRate
-                                   : learningRate(*group.group, appliedUpdates());
+  double rate =
+      group.hasFixedRate ? group.fixedRate : learningRate(*group.group, appliedUpdates());
   return rate * spikes.factor();
 }
 
@@ -155,6 +155,7 @@ Status Session::update(LoadedProgram &loaded, StepResult &result) {
   result.skipped = !isFinite || result.outlier;
   for (GroupControls &group : controls.groups)
     countUpdate(group, result.skipped);
+  phase.count();
   followChanges(appliedUpdates() - !result.skipped);
   if (controls.step)
     *controls.step = updatesDone;
@@ -168,8 +169,7 @@ Status Session::update(LoadedProgram &loaded, StepResult &result) {
     result.fluctuation = spikes.add(result.windowLoss());
   windowLossSum = windowLossCount = 0;
   // The state has moved on all the same: the next step would do as this one.
-  bool isStuck = !isFinite && controls.scale &&
-                 !(*controls.scale < *result.lossScale) &&
+  bool isStuck = !isFinite && controls.scale && !(*controls.scale < *result.lossScale) &&
                  !(*controls.scale > *result.lossScale);
   return isStuck ? scaleStuck(*loaded.nonFinite) : Status::success();
 }
@@ -187,6 +187,7 @@ Status Session::step(const Batch &batch, StepResult &result) {
     return loaded.status();
   if (Status status = feed(**loaded, batch, batch.firstSample); !status.ok())
     return status;
+  chooseTurns();
   writeControls(batch.firstSample, batch.count);
   if (controls.scale)
     result.lossScale = *controls.scale;
@@ -237,10 +238,11 @@ Status Session::flush(StepResult &result) {
     return status;
   if (pending == 0 && !sharesUpdates())
     return Status::success();
-  auto loaded = find(updateProgram);
+  auto loaded = findUpdate(updatesDone);
   if (!loaded)
     return loaded.status();
   fillStep();
+  chooseTurns();
   writeControls(samplesDone, 0);
   if (controls.scale)
     result.lossScale = *controls.scale;
@@ -259,14 +261,14 @@ Status Session::probe(const Batch &batch, StepResult &result) {
   return measure(probeProgram, batch, result);
 }
 
-Status Session::measure(ProgramKind kind, const Batch &batch, StepResult &result) {
-  result = {};
 Status Session::fisher(const Batch &batch, int64_t label, StepResult &result) {
   if (controls.label)
     *controls.label = label;
   return measure(fisherProgram, batch, result);
 }
 
+Status Session::measure(ProgramKind kind, const Batch &batch, StepResult &result) {
+  result = {};
   auto loaded = find(kind, batch.bucket);
   if (!loaded)
     return loaded.status();

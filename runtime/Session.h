@@ -14,6 +14,7 @@
 #include "runtime/SpikeWatch.h"
 #include "runtime/ThreadTeam.h"
 #include "runtime/Trace.h"
+#include "runtime/UpdatePhase.h"
 
 #include <array>
 #include <functional>
@@ -58,8 +59,8 @@ struct StepResult {
          windowLossCount = 0;     // since the last update, this one included
   std::optional<float> gradNorm;  // of an update, when the plan clips
   std::optional<float> lossScale; // of this step, when the plan scales the loss
-  bool skipped = false;  // an update that changes nothing: a gradient is not finite, or
-  bool outlier = false;  // its norm is unusual
+  bool skipped = false; // an update that changes nothing: a gradient is not finite, or
+  bool outlier = false; // its norm is unusual
   std::optional<double> fluctuation; // of the loss, where it has cut the rates
   std::string nonFinite; // with an error at the floor of the scale: where it began
 
@@ -95,6 +96,10 @@ public:
   /// (result.updated says so). Of several ranks, those that have not completed their
   /// window when others have, even one without a micro-batch: they share the update.
   Status flush(StepResult &result);
+  /// Applies gradients that wait, oldest first, where the plan's groups interleave or are
+  /// deferred; counts no update of the session. Every rank calls it. Not inside a window.
+  Status applyPending();
+  bool hasPending() const { return phase.hasWaiting(); }
   /// Runs the forward and backward part of a batch for its values alone, and says which
   /// operation is the first to give one that is not finite; empty when all are finite.
   /// Nothing changes but outputs. Not inside a window.
@@ -104,15 +109,15 @@ public:
   /// The gradients of the batch's sum of losses, as outputs "grad/NAME"; changes no
   /// state. Of a batch of one sample they are that sample's.
   Status probe(const Batch &batch, StepResult &result);
+  /// The sums over the batch's samples of their squared gradients, as outputs
+  /// "fisher/NAME" (runtime/continual); changes no state. `label`: the class, where the
+  /// plan's Fisher is of all classes.
+  Status fisher(const Batch &batch, int64_t label, StepResult &result);
 
   /// Of the program that ran last.
   Result<OutputView> output(std::string_view name) const;
   /// Its shape: without what a batch was filled up with by its count, and after `infer`
   /// by its shapes.
-  /// The sums over the batch's samples of their squared gradients, as outputs
-  /// "fisher/NAME" (runtime/continual); changes no state. `label`: the class, where the
-  /// plan's Fisher is of all classes.
-  Status fisher(const Batch &batch, int64_t label, StepResult &result);
   Result<std::vector<int64_t>> outputShape(std::string_view name) const;
 
   /// Goes on with the programs of another rung of the memory ladder. The bits of what
@@ -217,12 +222,12 @@ private:
     evalProgram,
     inferProgram,
     probeProgram,
+    fisherProgram,
     programKinds
   };
   struct LoadedProgram {
     const fbs::Program *program = nullptr;
     int64_t batch = 0; // samples it is planned for
-    fisherProgram,
     std::unique_ptr<Executor> executor;
     const float *lossSum = nullptr, *lossCount = nullptr, *gradNorm = nullptr;
     const int64_t *nonFinite = nullptr; // index of the first gradient that is, or -1
@@ -247,7 +252,8 @@ private:
     float *active = nullptr;
     int64_t *update = nullptr;
     bool frozen = false;
-    int64_t skipped = 0; // updates it was frozen in
+    int64_t skipped = 0; // updates it was frozen in, or had no turn
+    bool isTurn = true;  // the update of now is one of the group
     /// Of NAdam; nothing while it is that of unchanged values.
     std::optional<double> nadamProduct;
     double currentOf(std::string_view name, double otherwise) const;
@@ -275,6 +281,7 @@ private:
   Status reserveHost(const PlanMemory &memory);
   void fillStep(bool isFresh = false);
   void loadPrograms();
+  void load(std::string_view name, const PlanVariant &variant, LoadedProgram &loaded);
   void findScalars(LoadedProgram &loaded);
   template <class T> T *stateScalar(const std::string &name) {
     const fbs::StateTensor *tensor = planPtr->state(name);
@@ -307,6 +314,14 @@ private:
   void cropOutputs(const LoadedProgram &loaded, const Batch &batch);
   Result<uint32_t> findOutput(std::string_view name) const;
   Status closeRank();
+  bool addsGradients() const {
+    return std::string_view(planPtr->trainingProgram()) == "micro";
+  }
+
+  // SessionPending.cpp
+  void chooseTurns();
+  Result<LoadedProgram *> findUpdate(int64_t step);
+  void advanceNadam(GroupControls &group);
 
   // SessionRanks.cpp
   struct LossRecord;
@@ -337,7 +352,9 @@ private:
   std::unique_ptr<CommQueue> commQueue; // where it has collectives, and others to meet
   std::unique_ptr<TraceRing> ring;
   std::vector<std::array<LoadedProgram, programKinds>> programs; // by bucket
-  uint32_t rungIndex = 0;                                        // of the memory ladder
+  std::vector<LoadedProgram> turns; // update.P, where groups interleave
+  UpdatePhase phase;
+  uint32_t rungIndex = 0;                        // of the memory ladder
   uint64_t stepTouched = 0, hostStepTouched = 0; // by programs before the last one
   Controls controls;
   SpikeWatch spikes;

@@ -136,10 +136,15 @@ double Session::nadamProductOf(const GroupControls &group) const {
 void Session::countUpdate(GroupControls &group, bool isSkipped) {
   if (isSkipped)
     return;
-  if (group.frozen) {
+  if (group.frozen || !group.isTurn) {
     ++group.skipped;
     return;
   }
+  advanceNadam(group);
+}
+
+/// Of an update that `doneIn` counts.
+void Session::advanceNadam(GroupControls &group) {
   if (!group.nadamG)
     return;
   int64_t before = std::max<int64_t>(0, doneIn(group) - 1);
@@ -169,7 +174,7 @@ void Session::writeGroupControls(const GroupControls &group) const {
       *place = static_cast<float>(value);
   };
   set(group.lr, rateOf(group));
-  set(group.active, group.frozen ? 0.0 : 1.0);
+  set(group.active, group.frozen || !group.isTurn ? 0.0 : 1.0);
   if (group.update)
     *group.update = done;
   set(group.bc1, biasCorrection(beta1, done));

@@ -79,7 +79,9 @@ static bool isAdapter(const fbs::Plan &plan, std::string_view name) {
 
 /// What checkpoints hold beside weights: nobody expects it to be used.
 static bool isTrainingState(std::string_view name) {
-  return name == "step" || name.starts_with("opt/") || name.starts_with("scale/");
+  return name == "step" || name.starts_with("opt/") || name.starts_with("pending/") ||
+         name.starts_with("window/") || name.starts_with("old/") ||
+         name.starts_with("scale/");
 }
 
 /// By the full name or the bare one.

@@ -39,18 +39,26 @@ void Session::loadPrograms() {
   programs.resize(planPtr->buckets());
   for (uint32_t bucket = 0; bucket < planPtr->buckets(); ++bucket) {
     const PlanVariant &variant = planPtr->variant(bucket, rungIndex);
-    for (size_t kind = 0; kind < std::size(programNames); ++kind) {
-      auto index = planPtr->programIndex(programNames[kind], variant);
-      if (!index)
-        continue;
-      LoadedProgram &loaded = programs[bucket][kind];
-      loaded.program = planPtr->raw().programs()->Get(*index);
-      loaded.batch = variant.batch;
-      loaded.executor = std::make_unique<Executor>(*planPtr, *index, kernels, arenas(),
-                                                   team->size(), rank());
-      findScalars(loaded);
-    }
+    for (size_t kind = 0; kind < std::size(programNames); ++kind)
+      load(programNames[kind], variant, programs[bucket][kind]);
   }
+  // What depends on the state alone is the same in every bucket.
+  turns.clear();
+  turns.resize(static_cast<size_t>(planPtr->raw().update_every()));
+  for (size_t turn = 0; turns.size() > 1 && turn < turns.size(); ++turn)
+    load("update." + std::to_string(turn), planPtr->variant(0, rungIndex), turns[turn]);
+}
+
+void Session::load(std::string_view name, const PlanVariant &variant,
+                   LoadedProgram &loaded) {
+  auto index = planPtr->programIndex(name, variant);
+  if (!index)
+    return;
+  loaded.program = planPtr->raw().programs()->Get(*index);
+  loaded.batch = variant.batch;
+  loaded.executor = std::make_unique<Executor>(*planPtr, *index, kernels, arenas(),
+                                               team->size(), rank());
+  findScalars(loaded);
 }
 
 Result<Session::LoadedProgram *> Session::find(ProgramKind kind, uint32_t bucket) {

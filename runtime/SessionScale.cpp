@@ -75,8 +75,7 @@ private:
 } // namespace
 
 std::string Session::findNonFinite(const Batch &batch) {
-  auto loaded =
-      find(planPtr->accumulate() > 1 ? microProgram : stepProgram, batch.bucket);
+  auto loaded = find(addsGradients() ? microProgram : stepProgram, batch.bucket);
   if (!loaded || pending > 0)
     return "";
   KeptState kept;
@@ -90,7 +89,8 @@ std::string Session::findNonFinite(const Batch &batch) {
              " holds values that are not finite";
     if (tensor->role() == fbs::Role::accumulator)
       sums.push_back(bytes);
-    else if (tensor->role() == fbs::Role::buffer || tensor->role() == fbs::Role::control)
+    else if (tensor->role() == fbs::Role::buffer ||
+             tensor->role() == fbs::Role::control || tensor->role() == fbs::Role::pending)
       kept.keep(bytes);
   }
   std::memset(stepMemory.data(), 0, stepBytes()); // nothing of before is to be seen

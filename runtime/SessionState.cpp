@@ -35,6 +35,7 @@ void Session::findControls() {
     group.radamR = stateScalar<float>(prefix + "radam_r");
     controls.groups.push_back(std::move(group));
   }
+  phase = UpdatePhase(planPtr->raw(), stateScalar<int64_t>("window/waiting"));
   findHyper();
   keepForRerun(); // has its room from here on
 }

@@ -4,9 +4,9 @@
 
 #include "runtime/OutlierRerun.h"
 #include "runtime/comm/Agree.h"
+#include "runtime/continual/Refresh.h"
 
 #include <algorithm>
-#include "runtime/continual/Refresh.h"
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -135,7 +135,7 @@ Status TrainLoop::checkOptions() const {
 Status TrainLoop::resume() {
   if (!options.resume || listCheckpoints(options.checkpointFolder).empty())
     return Status::success();
-  auto info = loadCheckpoint(session, options.checkpointFolder);
+  auto info = loadCheckpoint(session, options.checkpointFolder, options.load);
   if (!info)
     return info.status();
   summary.notes = info->notes;
@@ -478,6 +478,13 @@ Status TrainLoop::atSyncPoint(bool evaluates, bool saves) {
   if (!evaluates && !saves)
     return Status::success();
   bool wasStopped = stopped;
+  const fbs::Plan &plan = session.plan().raw();
+  bool isLast = stopped || session.updates() >= end;
+  bool flushes = (evaluates && plan.flush_eval()) || (saves && plan.flush_save()) ||
+                 (isLast && plan.flush_end());
+  if (flushes)
+    if (Status status = session.applyPending(); !status.ok())
+      return status;
   Status status = withOthers([&] {
     stopped |= stopsNext;
     if (evaluates && evalSource)
@@ -539,19 +546,20 @@ Status TrainLoop::run() {
       static_cast<size_t>(std::clamp<int64_t>(end - firstUpdate, 0, int64_t(1) << 20));
   summary.losses.reserve(expected);
   stepUs.reserve(expected);
+  Refresh refresh(session, source);
   while (!stopped && session.updates() < end) {
     StepResult result;
     double computeUs = 0, rate = session.rate().ok() ? *session.rate() : 0;
     uint64_t beginNs = nowNs();
     status = runJudged(
-        session, source,
-        [&](StepResult &of, double &us) { return runWindow(of, us); }, result, computeUs,
-        summary.notes);
+        session, source, [&](StepResult &of, double &us) { return runWindow(of, us); },
+        result, computeUs, summary.notes);
     wallSeconds += static_cast<double>(nowNs() - beginNs) / 1e9;
+    if (status.ok())
+      status = refresh.after(session, source);
     if (status.ok())
       status = afterUpdate(result, rate, computeUs);
     if (!status.ok())
-  Refresh refresh(session, source);
       return status;
   }
   finish();
@@ -560,8 +568,6 @@ Status TrainLoop::run() {
 
 } // namespace
 
-    if (status.ok())
-      status = refresh.after(session, source);
 Result<TrainSummary> train(Session &session, BatchSource &source, BatchSource *evalSource,
                            const TrainOptions &options) {
   TrainLoop loop(session, source, evalSource, options);

@@ -38,11 +38,34 @@ Status checkRows(const ProgramSet &set, const fbs::Program &program, bool areInp
   return Status::success();
 }
 
+/// Groups that interleave: `micro` with an `update.P` for every P of the turn.
+Status checkTurns(const fbs::Plan &plan, const ProgramSet &set,
+                  const std::unordered_set<std::string_view> &names) {
+  int64_t turns = 0;
+  for (std::string_view name : names)
+    turns += name.starts_with("update.");
+  bool trains = names.contains("micro");
+  for (int64_t turn = 0; trains && turn < plan.update_every(); ++turn)
+    if (!names.contains("update." + std::to_string(turn)))
+      return broken(set.where + "program 'update." + std::to_string(turn) +
+                    "' is missing");
+  if (turns != (trains ? plan.update_every() : 0) || names.contains("step") ||
+      names.contains("update") || names.contains("close_rank"))
+    return broken(set.where + "its programs do not go with groups that take turns of " +
+                  std::to_string(plan.update_every()) + " steps");
+  return Status::success();
+}
+
 /// `step` alone, or `micro` with `update`, as `accumulate` says; of several ranks some
 /// may have nothing to `step` on, and `update`.
 Status checkEntries(const fbs::Plan &plan, const ProgramSet &set,
                     const std::unordered_set<std::string_view> &names) {
-  bool accumulates = plan.accumulate() > 1, shares = plan.ranks() > 1;
+  bool accumulates = plan.accumulate() > 1 || plan.update_every() > 1;
+  bool shares = plan.ranks() > 1;
+  if (plan.update_every() > 1)
+    return checkTurns(plan, set, names);
+  for (uint32_t i = 0; i < sizeOf(plan.groups()); ++i)
+    shares |= plan.groups()->Get(i)->delay() > 0; // what waits is applied by `update`
   auto mismatch = [&](const char *what) {
     return broken(set.where + what + " with accumulate " +
                   std::to_string(plan.accumulate()) +

@@ -105,6 +105,7 @@ private:
   void readRegions(const YAML::Node &memory);
   void readMemory(const YAML::Node &node);
   void readUpdate(const YAML::Node &node);
+  void readGrouping(const YAML::Node &node);
   void readMode(const YAML::Node &node, UpdateMode &mode);
   void readCompensation(const YAML::Node &node);
   void readFlush(const YAML::Node &node);
@@ -119,7 +120,6 @@ private:
   void readReplay(const YAML::Node &node);
   void checkReplay(const YAML::Node &root);
   void readImportanceStorage(const YAML::Node &node, const std::string &key);
-  void readGrouping(const YAML::Node &node);
   void readParallel(const YAML::Node &node);
   void readComm(const YAML::Node &node);
   void readPrecision(const YAML::Node &node);

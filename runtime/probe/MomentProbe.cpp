@@ -23,7 +23,7 @@ const fbs::ParamGroup *groupOf(const fbs::Plan &plan, std::string_view symbol) {
 /// What the gradient of an update is the mean of: samples, or the labels of positions.
 double countPerUpdate(const Plan &plan) {
   double samples = static_cast<double>(plan.batch() * plan.accumulate() * plan.ranks());
-  const char *program = plan.accumulate() > 1 ? "micro" : "step";
+  const char *program = plan.trainingProgram();
   for (const InputSpec &input : plan.inputs(program))
     if (input.name == viewOf(plan.raw().labels_input()) && input.batched)
       samples *= static_cast<double>(input.sampleBytes() / dtypeSize(input.dtype));

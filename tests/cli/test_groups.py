@@ -70,7 +70,13 @@ class Groups(SluiceTest):
             ("{grouping: {count: 2}, group_size: 4}", "give one"),
             ("{grouping: toplogy}", "expected one of topology"),
             ("{grouping: {cont: 2}}", "did you mean 'count'"),
-            ("{grouping: topology, mode: {interleave: 4}}", "not yet supported"),
+            ("{mode: {interleave: 4}}", "'update.grouping' makes none; give that too"),
+            ("{mode: interleave}", "expected {interleave: N}"),
+            ("{mode: {sync: 2}}", "with a number, which it has not"),
+            ("{mode: {defer: 65}}", "is 65, expected at most 64"),
+            ("{grouping: {count: 2}, mode: {interleave: 4}}", "'update.grouping' makes 2 that interleave"),
+            ("{mode: {defer: 1}, compensation: {kind: momentum, lambda: 2}}", "is of 'kind: dc_asgd', not of 'momentum'"),
+            ("{mode: {defer: 1}, flush: eval}", "expected a list of eval, save and stop"),
             ("{mode: sometimes}", "expected one of sync"),
         ]:
             _, errors = self.compile(CNN, SPEC + f"update: {update}\n", "bad", code=1)

@@ -59,6 +59,40 @@ int sayPrecision(const Plan &plan, const std::string &wanted, Console &console) 
   return console.finish();
 }
 
+/// Which weights each step reads and which gradients it applies, where groups take turns
+/// or wait.
+void sayVersions(const Plan &plan, const std::string &wanted, Console &console) {
+  Json rows = Json::array();
+  const auto *versions = plan.raw().versions();
+  for (uint32_t i = 0; i < sizeOf(versions); ++i) {
+    const fbs::VersionRow &row = *versions->Get(i);
+    std::string group(viewOf(row.group()));
+    if (("group " + group).find(wanted) == std::string::npos)
+      continue;
+    Json entry{{"step", row.step()},
+               {"group", group},
+               {"read", row.read()},
+               {"version", row.version()},
+               {"gradients", Json::array()}};
+    if (row.first_gradient() >= 0)
+      entry["gradients"] = {row.first_gradient(), row.last_gradient()};
+    rows.push_back(entry);
+    std::string line = "step " + std::to_string(row.step()) + ", group " + group +
+                       ": reads version " + std::to_string(row.read());
+    if (row.first_gradient() < 0)
+      line += ", is not updated";
+    else if (row.first_gradient() == row.last_gradient())
+      line += ", applies the gradient of step " + std::to_string(row.last_gradient());
+    else
+      line += ", applies the mean gradient of steps " +
+              std::to_string(row.first_gradient()) + " to " +
+              std::to_string(row.last_gradient());
+    console.line(line);
+  }
+  if (!rows.empty())
+    console.result["versions"] = std::move(rows);
+}
+
 /// The groups of parameters, what is in them, and when they are updated.
 int sayUpdates(const Plan &plan, const std::string &wanted, Console &console) {
   for (auto *list : {plan.raw().report(), plan.raw().decisions()})
@@ -73,6 +107,7 @@ int sayUpdates(const Plan &plan, const std::string &wanted, Console &console) {
     }
   if (console.result["decisions"].empty())
     say(console, "", "all parameters are updated together, at every update");
+  sayVersions(plan, wanted, console);
   return console.finish();
 }
 

@@ -7,6 +7,7 @@
 #include "tools/sluice/HyperOptions.h"
 #include "tools/sluice/Progress.h"
 #include "tools/sluice/RunOptions.h"
+#include "tools/sluice/TaskOptions.h"
 #include "tools/sluice/TaskStream.h"
 #include "tools/sluice/TrainRanks.h"
 
@@ -22,9 +23,9 @@ struct TrainArguments {
   int64_t steps = 0, epochs = 0, evalEvery = 0, checkpointEvery = 0;
   std::string trace, log, communicator = "local";
   int rank = -1;
-  bool resume = false, losses = false, measure = false;
+  bool growsHead = false, resume = false, losses = false, measure = false;
   std::vector<std::string> metrics, gradients;
-  std::string earlyStop, keepBest;
+  std::string earlyStop, keepBest, task;
   std::vector<std::string> tasks;
   std::string taskMetric;
   HyperOptions hyper;
@@ -104,6 +105,8 @@ Status checkArguments(const TrainArguments &arguments) {
                                  "tcp:HOST:PORT or file:PATH");
   if (arguments.resume && arguments.run.checkpoint.empty())
     return Status::usage("--resume needs --checkpoint DIR");
+  if (arguments.growsHead && !arguments.resume)
+    return Status::usage("--grow-head needs --resume: it says how to load");
   if (arguments.checkpointShards && arguments.run.checkpoint.empty())
     return Status::usage("--checkpoint-shards needs --checkpoint DIR");
   if (arguments.evalData.empty()) {
@@ -226,10 +229,12 @@ void report(const TrainArguments &arguments, const Session &session,
 
 Result<std::unique_ptr<BatchSource>> openTraining(const TrainArguments &arguments,
                                                   const Session &session) {
+  if (session.plan().raw().replay() && !arguments.run.buckets.empty())
+    return Status::usage("--bucket: the plan has one shape");
   if (session.plan().raw().replay())
     return openTaskSource(session, arguments.run.data, !arguments.run.noShuffle, nullptr,
                           0);
-  std::string program = session.plan().accumulate() > 1 ? "micro" : "step";
+  std::string program = session.plan().trainingProgram();
   return openSource(session, program, arguments.run.data, arguments.run.buckets,
                     !arguments.run.noShuffle);
 }
@@ -246,6 +251,7 @@ TrainOptions sharedOptions(const TrainArguments &arguments) {
   options.checkpointEvery = arguments.checkpointEvery;
   options.checkpoint.byAllRanks = arguments.checkpointShards;
   options.resume = arguments.resume;
+  options.load.growsHeads = arguments.growsHead;
   options.onStart = [&](Session &starting) {
     return applyHyperOptions(arguments.hyper, starting);
   };
@@ -354,6 +360,10 @@ int runLeader(const TrainArguments &arguments, TrainRanks &ranks, Console &conso
                  " updates: " + EvalMetrics::text(figures));
     console.result["eval"] = figures;
   };
+  TaskTraining task;
+  if (Status status = checkTask((*session)->plan(), arguments.task); !status.ok())
+    return console.fail(status);
+  task.attach(**session, arguments.task, options);
   options.keepBest = arguments.keepBest;
   options.metric = [&](const std::string &name) {
     return EvalMetrics::figure(figures, name);
@@ -361,6 +371,8 @@ int runLeader(const TrainArguments &arguments, TrainRanks &ranks, Console &conso
   uint64_t allocationsBefore = allocationsInSteps();
   auto summary = train(**session, **source, evalSource.get(), options);
   progress.finish();
+  if (!task.status().ok())
+    return console.fail(task.status());
   Status others = summary ? ranks.finish() : summary.status();
   if (!others.ok())
     return console.fail(others);
@@ -410,7 +422,14 @@ Command addTrain(CLI::App &parent, Console &console) {
   addMetricOption(app, arguments->metrics);
   app->add_flag("--resume", arguments->resume,
                 "go on from the newest checkpoint, bit for bit");
+  app->add_flag("--grow-head", arguments->growsHead,
+                "with --resume: the model has more classes than the checkpoint, of which "
+                "weights, moments, anchors and importances are kept; new ones begin as "
+                "the plan says");
   addHyperOptions(app, arguments->hyper);
+  addTaskOption(app, arguments->task,
+                "of a plan with masks: the task that the data is of; it ends with the "
+                "last update");
   app->add_option("--trace", arguments->trace, "write a timeline for Perfetto (JSON)");
   app->add_option("--gradients", arguments->gradients,
                   "F.jsonl: norms by group and layer, and the effective rate, of every "

@@ -162,7 +162,7 @@ private:
       if (!loaded)
         return loaded.status();
     }
-    const char *program = plan->accumulate() > 1 ? "micro" : "step";
+    const char *program = plan->trainingProgram();
     auto source = openSource(**session, program, run.data, run.buckets, !run.noShuffle);
     if (!source)
       return source.status();

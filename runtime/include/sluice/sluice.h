@@ -310,6 +310,10 @@ SLUICE_API sluice_status sluice_session_step(sluice_session *session,
  * a micro-batch: they share the update. */
 SLUICE_API sluice_status sluice_session_flush(sluice_session *session,
                                               sluice_step_result *result);
+/* Where groups of parameters interleave or are deferred (`update.mode` of the spec):
+ * applies the gradients that wait, oldest first; counts no update of the session. Every
+ * rank calls it. Not inside a window of micro-batches. */
+SLUICE_API sluice_status sluice_session_apply_pending(sluice_session *session);
 SLUICE_API sluice_status sluice_session_eval(sluice_session *session,
                                              const void *const *inputs, size_t count,
                                              int64_t samples, sluice_step_result *result);
@@ -320,10 +324,6 @@ SLUICE_API sluice_status sluice_session_probe(sluice_session *session,
                                               const void *const *inputs, size_t count,
                                               int64_t samples,
                                               sluice_step_result *result);
-SLUICE_API sluice_status sluice_session_infer(sluice_session *session,
-                                              const void *const *inputs, size_t count,
-                                              int64_t samples);
-
 /* Adds a batch of a task's data to the estimate of how important each weight is; changes
  * no state. Needs a plan with the program "fisher" ('continual.ewc' of the spec). What is
  * estimated is of one set of weights: consolidate before the next step. */
@@ -396,6 +396,10 @@ SLUICE_API sluice_status sluice_snapshot_apply(const sluice_snapshot *snapshot,
                                                sluice_session *session);
 /* How often it was taken. */
 SLUICE_API int64_t sluice_snapshot_version(const sluice_snapshot *snapshot);
+SLUICE_API sluice_status sluice_session_infer(sluice_session *session,
+                                              const void *const *inputs, size_t count,
+                                              int64_t samples);
+
 /* The same with tensors that bring their shapes: the bucket is chosen by them as
  * sluice_plan_find_bucket does, the samples are counted by dimension 0. Outputs of infer
  * are cut to the shapes they would have without what fills tensors up, except where the

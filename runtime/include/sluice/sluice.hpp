@@ -171,6 +171,7 @@ public:
     check(sluice_session_step(handle, inputs.data(), inputs.size(), samples, &result));
     return result;
   }
+  void applyPending() { check(sluice_session_apply_pending(handle)); }
   sluice_step_result flush() {
     sluice_step_result result;
     check(sluice_session_flush(handle, &result));
@@ -187,7 +188,6 @@ public:
     check(sluice_session_probe(handle, inputs.data(), inputs.size(), samples, &result));
     return result;
   }
-  void infer(const Inputs &inputs, int64_t samples) {
   // A task's end: batches of its data, then consolidate.
   void fisher(const Inputs &inputs, int64_t samples) {
     check(sluice_session_fisher(handle, inputs.data(), inputs.size(), samples));
@@ -198,6 +198,7 @@ public:
     check(sluice_session_penalty(handle, &value));
     return value;
   }
+  void infer(const Inputs &inputs, int64_t samples) {
     check(sluice_session_infer(handle, inputs.data(), inputs.size(), samples));
   }
   // The bucket is chosen by the shapes.
