@@ -125,7 +125,7 @@ public:
         trainable.push_back(parameter);
     if (trainable.empty())
       return; // build-backward says so
-    LogicalResult done = spec.update.byTopology   ? byTopology()
+    LogicalResult done = spec.update.byTopology    ? byTopology()
                          : spec.update.hasGroups() ? byRules()
                                                    : asOne();
     if (failed(done))
@@ -250,8 +250,9 @@ private:
   }
 
   static std::string describe(const UpdateGroup &group, int64_t members) {
-    std::string text = "updates: " + describeMode(group) + "; " + std::to_string(members) +
-                       " parameters of " + std::to_string(group.bytes) + " bytes";
+    std::string text = "updates: " + describeMode(group) + "; " +
+                       std::to_string(members) + " parameters of " +
+                       std::to_string(group.bytes) + " bytes";
     if (group.blocks > 0) {
       llvm::raw_string_ostream(text) << llvm::format(", %.1f us backward in ", group.us);
       text += std::to_string(group.blocks) + (group.blocks == 1 ? " block" : " blocks");

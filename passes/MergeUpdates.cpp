@@ -4,10 +4,12 @@
 //
 // An update runs as soon as its gradient is there, so that the bytes of the gradient are
 // free again. Where it waits for others its gradient lives longer: that must fit below
-// the peak, and a gradient that would leave the cache in between is not worth it.
+// the peak, and a gradient that would leave the cache in between is not worth it. Groups
+// that overlap wait for none of the others.
 
 #include "passes/ElasticRegion.h"
 #include "passes/LiveRanges.h"
+#include "passes/OverlapUpdates.h"
 #include "passes/Passes.h"
 
 #include "llvm/ADT/SetVector.h"
@@ -30,9 +32,11 @@ constexpr size_t maxParts = 1024;
 
 class UpdateMerger {
 public:
-  UpdateMerger(plan::ProgramOp program, SymbolTable &symbols)
-      : symbols(symbols), launches(launchesOf(program)), ranges(liveRanges(program)),
-        redZone(plan::redZoneOf(program)), live(launches.size() + 2) {
+  UpdateMerger(plan::ProgramOp program, SymbolTable &symbols,
+               const OverlappedGroups &overlapped)
+      : symbols(symbols), overlapped(overlapped), launches(launchesOf(program)),
+        ranges(liveRanges(program)), redZone(plan::redZoneOf(program)),
+        live(launches.size() + 2) {
     for (plan::LaunchOp launch : launches)
       accesses.push_back(accessesOf(launch));
     for (auto buffer : program.getBody().front().getOps<plan::BufferOp>())
@@ -70,6 +74,15 @@ private:
     return cast<plan::StageOp>(launches[index].getBody().front().front());
   }
 
+  /// The group of what it updates, if that overlaps with others.
+  int32_t groupOf(size_t index) const {
+    int32_t group = -1;
+    for (const LaunchAccess &access : accesses[index])
+      if (auto state = dyn_cast<plan::StateBufferOp>(access.range.root))
+        group = std::max(group, overlapped.of(state.getSymbol()));
+    return group;
+  }
+
   /// Moves earlier launches of the same kernel to `last`.
   void gather(size_t last) {
     SmallVector<size_t> members{last}; // from the last to the first
@@ -77,8 +90,8 @@ private:
     for (size_t i = last; i-- > 0 && members.size() < maxParts;) {
       if (!launches[i])
         continue;
-      bool joins = hasKernelOf(i, last) && fits(i, last, nothingBetween) &&
-                   isIndependent(i, last);
+      bool joins = hasKernelOf(i, last) && groupOf(i) == groupOf(last) &&
+                   fits(i, last, nothingBetween) && isIndependent(i, last);
       nothingBetween &= joins;
       if (!joins)
         continue;
@@ -181,6 +194,7 @@ private:
   }
 
   SymbolTable &symbols;
+  const OverlappedGroups &overlapped;
   SmallVector<plan::LaunchOp> launches; // null: merged into a later one
   std::vector<SmallVector<LaunchAccess>> accesses;
   LiveRanges ranges;
@@ -192,12 +206,13 @@ private:
 struct MergeUpdates : impl::MergeUpdatesBase<MergeUpdates> {
   void runOnOperation() override {
     SymbolTable symbols(getOperation());
+    OverlappedGroups overlapped(getOperation());
     for (auto program : getOperation().getOps<plan::ProgramOp>()) {
       // Where copies run beside the launches, what an update needs comes just before it.
       if (program.copyQueue())
         continue;
       mergeInPlace(program); // it decides what is live
-      UpdateMerger(program, symbols).run();
+      UpdateMerger(program, symbols, overlapped).run();
     }
   }
 };

@@ -115,6 +115,12 @@ void Reader::translateOptim(YAML::Node root) {
   YAML::Node old = root["optim"];
   if (!old || !old.IsMap())
     return;
+  if (old["macro_architecture"] && text(old["macro_architecture"]) == "true") {
+    root["update"]["grouping"] = "topology";
+    root["update"]["mode"] = "overlap";
+    result.translations.push_back("'optim.macro_architecture' read as 'update: "
+                                  "{grouping: topology, mode: overlap}'");
+  }
   if (old["group_size"]) {
     root["update"]["grouping"] = "topology";
     root["update"]["group_size"] = old["group_size"];
@@ -167,6 +173,17 @@ void Reader::translate(YAML::Node root) {
     note("memory.offload_threshold", "memory: {offload: auto, offload_threshold: " +
                                          text(memory["offload_threshold"]) + "}");
   }
+  YAML::Node regularization = old["regularization"];
+  if (regularization && regularization["ewc_lambda"]) {
+    root["continual"]["ewc"]["lambda"] = regularization["ewc_lambda"];
+    note("regularization.ewc_lambda",
+         "continual: {ewc: {lambda: " + text(regularization["ewc_lambda"]) + "}}");
+  }
+  if (regularization && regularization["replay_ratio"]) {
+    root["continual"]["replay"]["ratio"] = regularization["replay_ratio"];
+    note("regularization.replay_ratio",
+         "continual: {replay: {ratio: " + text(regularization["replay_ratio"]) + "}}");
+  }
   if (!old["optimizer"])
     return;
   static const std::regex form(
@@ -194,17 +211,6 @@ bool Reader::oneOf(const YAML::Node &node, const std::string &value,
     if (value == name)
       return true;
     list += (list.empty() ? "" : ", ") + std::string(name);
-  }
-  YAML::Node regularization = old["regularization"];
-  if (regularization && regularization["ewc_lambda"]) {
-    root["continual"]["ewc"]["lambda"] = regularization["ewc_lambda"];
-    note("regularization.ewc_lambda",
-         "continual: {ewc: {lambda: " + text(regularization["ewc_lambda"]) + "}}");
-  }
-  if (regularization && regularization["replay_ratio"]) {
-    root["continual"]["replay"]["ratio"] = regularization["replay_ratio"];
-    note("regularization.replay_ratio",
-         "continual: {replay: {ratio: " + text(regularization["replay_ratio"]) + "}}");
   }
   for (const char *name : later)
     if (value == name) {

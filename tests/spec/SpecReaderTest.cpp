@@ -118,7 +118,7 @@ TEST_F(SpecReaderTest, UnknownKeyNamesPlaceAndNearest) {
 }
 
 TEST_F(SpecReaderTest, PlannedKeysAreNotYet) {
-  expectError("update: {mode: overlap}\n", "'update.mode: overlap' is not yet supported");
+  expectError("update: {mode: overlap}\n", "'update.grouping' makes none");
 }
 
 TEST_F(SpecReaderTest, InitHasGainsAndRefusesWhatARuleDoesNotRead) {
