@@ -3,6 +3,7 @@
 #include "ir/graph/GraphBuilder.h"
 #include "passes/NarrowState.h"
 #include "passes/StoredState.h"
+#include "passes/TaskMasks.h"
 
 using namespace mlir;
 
@@ -116,7 +117,6 @@ void OptimizerUpdate::build(Value gradient) {
   Operation *op = isAdamLike ? adamLike(w, gradient) : other(w, gradient);
   Value moves = applies();
   Value next = b.reshape(op->getResult(0), shape);
-  next = b.select(b.broadcastLike(moves, next), next, exact);
   if (penalty) {
     Penalty held(*penalty, parameter, state, reads, builder);
     if (!penalty->coupled)
@@ -124,12 +124,14 @@ void OptimizerUpdate::build(Value gradient) {
     held.walk(taskGradient, exact, next, moves);
   }
   next = onlyWhereTrains(next, exact, parameter, state, reads, builder);
+  next = b.select(b.broadcastLike(moves, next), next, exact);
   if (shards.computesInRows())
     writeExact(parameter, next, shards, state, reads, builder);
   else
     writeExact(parameter, next, moves, state, reads, builder);
   for (auto [moment, value] : llvm::zip_equal(kept, op->getResults().drop_front()))
-    moment.write(value, moves);
+    moment.write(
+        onlyWhereTrains(value, moment.value(), parameter, state, reads, builder), moves);
 }
 
 /// A group that is frozen while training, or an update that is skipped, keeps every bit:

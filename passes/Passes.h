@@ -23,6 +23,7 @@ std::unique_ptr<mlir::Pass> createBuildProbe(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildFisher(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildUpdate(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createBuildEntries(const TrainingSpec &spec);
+std::unique_ptr<mlir::Pass> createApplyMasks(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createAssignFormats(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createAssignStorage(const TrainingSpec &spec);
 std::unique_ptr<mlir::Pass> createAssignPrecision(const TrainingSpec &spec);

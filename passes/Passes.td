@@ -154,6 +154,14 @@ def BuildEntries : SpecPass<"build-entries", "createBuildEntries"> {
   }];
 }
 
+def ApplyMasks : SpecPass<"apply-masks", "createApplyMasks"> {
+  let summary = "Gives each task weights of its own inside one model (`continual.masks`)";
+  let description = [{
+    packnet: `mask/NAME` has the task of each element of a weight; @eval and @infer read 0 where it is above `task/limit`, and updates change an element only where it is `task/trains`.
+    supermask: `param/NAME.score` trains in place of the weight, which counts where its score is above 0. What trains and has no mask, and statistics, are in `task/own/NAME` for every task.
+  }];
+}
+
 def AssignFormats : SpecPass<"assign-formats", "createAssignFormats"> {
   let summary = "Chooses stored formats of parameters within a number of bytes (`precision.policy`)";
   let description = [{

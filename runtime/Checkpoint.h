@@ -26,6 +26,12 @@ struct CheckpointOptions {
 Result<std::string> saveCheckpoint(const Session &session, const std::string &folder,
                                    const CheckpointOptions &options = {});
 
+struct LoadOptions {
+  /// Tensors of the plan that are larger along one dimension keep what the file has, and
+  /// go on from their present values behind it (HeadGrowth.h). Else they are refused.
+  bool growsHeads = false;
+};
+
 struct CheckpointInfo {
   std::string path;
   int64_t updates = 0;
@@ -38,7 +44,8 @@ struct CheckpointInfo {
 /// where the plan stores its state in the same forms (runtime/StoredForm.h), by way of
 /// the exact f32 and with a note where not. One that is whole but of another model is
 /// refused with the names that differ, and the session is left as it was.
-Result<CheckpointInfo> loadCheckpoint(Session &session, const std::string &folderOrFile);
+Result<CheckpointInfo> loadCheckpoint(Session &session, const std::string &folderOrFile,
+                                      const LoadOptions &options = {});
 
 /// Step numbers of the checkpoints in a folder, newest first, whole or not; empty when
 /// there is no such folder.

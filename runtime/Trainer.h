@@ -59,6 +59,7 @@ struct TrainOptions {
   std::string checkpointFolder;
   int64_t checkpointEvery = 0; // updates; 0: only at the end
   bool resume = false;         // from the folder's newest checkpoint, if it has any
+  LoadOptions load;
   /// Before the first step, after resuming: what the run changes of the plan's or the
   /// checkpoint's hyper-parameters.
   std::function<Status(Session &)> onStart;

@@ -4,6 +4,7 @@
 #include "tools/sluice/EvalMetrics.h"
 #include "tools/sluice/InferOutputs.h"
 #include "tools/sluice/RunOptions.h"
+#include "tools/sluice/TaskOptions.h"
 
 namespace sluice::cli {
 namespace {
@@ -24,6 +25,7 @@ Result<std::unique_ptr<Session>> openTrained(const RunOptions &options,
 
 struct EvalArguments {
   RunOptions run;
+  std::string task;
   std::vector<std::string> metrics;
 };
 
@@ -35,6 +37,9 @@ int runEval(const EvalArguments &arguments, Console &console) {
   auto session = openTrained(options, console);
   if (!session)
     return console.fail(session.status());
+  auto view = viewTask(**session, arguments.task);
+  if (!view)
+    return console.fail(view.status());
   auto source = openSource(**session, "eval", options.data, options.buckets, false);
   if (!source)
     return console.fail(source.status());
@@ -59,12 +64,12 @@ struct InferArguments {
 };
 
 int runInfer(const InferArguments &arguments, Console &console) {
-  if (!arguments.task.empty())
-    return console.fail(
-        Status::usage("--task is not yet supported; plans have one task"));
   auto session = openTrained(arguments.run, console);
   if (!session)
     return console.fail(session.status());
+  auto view = viewTask(**session, arguments.task);
+  if (!view)
+    return console.fail(view.status());
   if (!(*session)->plan().program("infer"))
     return console.fail(Status::refused(
         "the plan has no program 'infer'; compile with 'entries' that include it"));
@@ -117,6 +122,7 @@ Command addEval(CLI::App &parent, Console &console) {
   auto arguments = std::make_shared<EvalArguments>();
   CLI::App *app = parent.add_subcommand("eval", "Compute loss and metrics on data");
   addMetricOption(app, arguments->metrics);
+  addTaskOption(app, arguments->task, "task whose mask is used");
   addRunOptions(app, arguments->run,
                 "folder of checkpoints (or one file) with the trained state");
   app->footer("Example: sluice eval model.plan --data "
@@ -133,7 +139,7 @@ Command addInfer(CLI::App &parent, Console &console) {
   app->get_option("--data")->required(false); // a plan may have no inputs left
   app->add_option("-o,--out", arguments->out, "OUT.npy (several outputs: OUT-NAME.npy)")
       ->required();
-  app->add_option("--task", arguments->task, "task whose mask is used");
+  addTaskOption(app, arguments->task, "task whose mask is used");
   app->footer("Example: sluice infer model.plan --data images=npy:x.npy --checkpoint run "
               "-o y.npy");
   return {app, [arguments, &console] { return runInfer(*arguments, console); }};

@@ -7,8 +7,10 @@ void addTaskOption(CLI::App *app, std::string &task, const char *help) {
 }
 
 Status checkTask(const Plan &plan, const std::string &task) {
-  if (!task.empty())
-    return taskNamed(plan, task).status();
+  if (!task.empty()) {
+    auto index = taskNamed(plan, task);
+    return index ? Status::success() : index.status();
+  }
   if (!hasMasks(plan))
     return Status::success();
   return Status::usage("the plan trains one task of 'continual.masks' at a time: say "
