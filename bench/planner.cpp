@@ -210,6 +210,7 @@ void measureMiniMalloc(const std::string &folder) {
 /// planner [FOLDER of minimalloc's problems]
 int main(int count, char **arguments) {
   using sluice::testing::decoderStep;
+  measureGrouping("grouping-3000", 130);
   measureFrontier("decoder-12", decoderStep({12, 768, 12, 8, 1024}));
   measureFrontier("decoder-48", decoderStep({48, 1600, 25, 8, 1024}));
   measureFrontier("decoder-96", decoderStep({96, 12288, 96, 1, 2048}));
@@ -220,7 +221,6 @@ int main(int count, char **arguments) {
   measureFrontier("fan-out-10000", fanOut);
   measureOrder("fan-out-10000", fanOut);
   measureFrontier("fan-out-400-wide", fanOutStep(12, 400, 1));
-  measureGrouping("grouping-3000", 130);
   measureMiniMalloc(count > 1 ? arguments[1] : "../shared/data/minimalloc");
   return 0;
 }

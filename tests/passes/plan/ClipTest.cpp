@@ -152,6 +152,8 @@ TEST(ASpikeOfTheGradient, IsForgottenByZclipAndBySkipping) {
 TEST(Outliers, AreResumedBitForBit) {
   PlanFolder folder;
   TrainingSpec spec = classification("adamw");
+  spec.init.emplace_back().from = "normal";
+  spec.init.back().std = 0.3;
   spec.clip = {"zclip", 0};
   spec.clip.warmup = 2;
   spec.spikes.outliers = "skip";
