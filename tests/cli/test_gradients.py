@@ -100,6 +100,17 @@ class Gradients(SluiceTest):
         alone = json.loads((self.dir / "p.json").read_text())
         self.assertEqual(list(alone["overlap"]), ["planned"])
 
+    def test_the_coupling_of_groups_is_measured(self):
+        groups = "update: {grouping: [{name: first, match: '*1'}, {name: rest, match: '*2'}]}\nentries: [step, eval, infer, probe]\n"
+        plan, _ = self.compile(MLP, SPEC + groups, "m")
+        probed, _ = self.run_sluice("probe", plan, *self.data(2), "--samples", 32, "-o", self.dir / "p.safetensors")
+        coupling = probed["coupling"]
+        self.assertEqual(coupling["samples"], 32)
+        self.assertEqual([(pair["first"], pair["second"]) for pair in coupling["neighbours"]], [("first", "rest")])
+        # Layers of one network are not independent, nor one.
+        self.assertGreater(coupling["kappa"], 0)
+        self.assertGreater(1, coupling["neighbours"][0]["coupling"])
+
     def test_groups_are_coloured(self):
         plan, _ = self.compile(MLP, SPEC + "update: {grouping: [{name: first, match: '*1'}, {name: rest, match: '*2'}]}\n", "m")
         self.run_sluice("show", plan, "--graph", self.dir / "g.dot")
