@@ -130,8 +130,8 @@ void OptimizerUpdate::build(Value gradient) {
   else
     writeExact(parameter, next, moves, state, reads, builder);
   for (auto [moment, value] : llvm::zip_equal(kept, op->getResults().drop_front()))
-    moment.write(
-        onlyWhereTrains(value, moment.value(), parameter, state, reads, builder), moves);
+    moment.write(onlyWhereTrains(value, moment.value(), parameter, state, reads, builder),
+                 moves);
 }
 
 /// A group that is frozen while training, or an update that is skipped, keeps every bit:
