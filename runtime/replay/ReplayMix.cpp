@@ -1,5 +1,7 @@
 #include "runtime/replay/ReplayMix.h"
 
+#include <exception>
+
 namespace sluice {
 
 Result<std::vector<ReplayShare>> drawShares(const ReplayBuffer &buffer,
@@ -79,7 +81,18 @@ Result<ReplayBuffer> makeReplayBuffer(const Plan &plan, uint64_t seed) {
                              "' is not by sample, so that it cannot be kept");
     fields.push_back({input.name, input.sampleBytes()});
   }
-  return ReplayBuffer::create(std::move(fields), options);
+  if (replay->samples() < 1 || replay->samples() >= plan.batch())
+    return Status::damaged("the plan replays " + std::to_string(replay->samples()) +
+                           " samples of a micro-batch of " +
+                           std::to_string(plan.batch()));
+  try {
+    return ReplayBuffer::create(std::move(fields), options);
+  } catch (const std::exception &) { // no such memory
+    return Status::doesNotFit("the replay buffer needs " +
+                              std::to_string(options.capacityBytes) +
+                              " bytes of host memory, which cannot be had; give "
+                              "'continual.replay.capacity' fewer");
+  }
 }
 
 } // namespace sluice

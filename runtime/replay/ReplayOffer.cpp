@@ -41,6 +41,9 @@ Status offerBatch(Session &session, const Batch &batch, const OfferSample &offer
       auto logits = logitsOf(session, batch, inputs);
       if (!logits)
         return logits.status();
+      if (logits->bytes < static_cast<size_t>(batch.count) * input.sampleBytes())
+        return Status::damaged("the plan's logits are smaller than its input '" +
+                               input.name + "'");
       fields.emplace_back(logits->data, input.sampleBytes());
       continue;
     }

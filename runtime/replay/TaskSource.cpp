@@ -29,6 +29,10 @@ Result<std::unique_ptr<TaskSource>> TaskSource::make(std::unique_ptr<BatchSource
     return Status::usage("a micro-batch of " + std::to_string(options.batch) +
                          " samples has no room for new ones beside " +
                          std::to_string(options.replayed()) + " replayed ones");
+  for (const InputSpec &input : inputs)
+    if ((input.name == replayWeightInput || input.name == replayMatchInput) &&
+        (input.dtype != DType::f32 || !input.batched || input.shape.size() != 1))
+      return Status::damaged("the input '" + input.name + "' is not f32 by sample");
   std::unique_ptr<TaskSource> made(
       new TaskSource(std::move(data), std::move(inputs), options));
   for (size_t i = 0; options.replayed() > 0 && i < made->inputs.size(); ++i) {

@@ -95,6 +95,9 @@ Status TaskStream::open() {
                            "'continual.masks'; train each with --data and --task NAME");
   if (plan.buckets() > 1)
     return Status::refused("--tasks is not yet supported for plans of several shapes");
+  if (plan.raw().continual() && plan.raw().continual()->refresh() > 0)
+    return Status::refused("--tasks consolidates at the ends of tasks, the plan whenever "
+                           "data is new; compile without 'continual.ewc.refresh'");
   if (plan.raw().replay()) {
     auto made = makeReplayBuffer(plan, session->seed());
     if (!made)
