@@ -2,6 +2,8 @@
 
 #include "ir/TrainingSpec.h"
 
+#include <cmath>
+#include <numbers>
 #include <sstream>
 
 using namespace mlir;
@@ -69,9 +71,16 @@ static void noteRecalibration(ModuleOp module, const TrainingSpec &spec) {
   if (scale <= 1)
     return;
   std::ostringstream text;
+  if (int64_t delay = spec.update.delay(); delay > 0) {
+    double safe = std::sin(std::numbers::pi / (4.0 * double(delay) + 2));
+    text << "warning: 'schedule.lr_scale' is " << scale << ", but gradients that are "
+         << delay << " steps late ask for at most " << safe
+         << " of the rate (docs/gradient-health.md)";
+  } else {
     text << "schedule: every rate is multiplied by " << scale
          << "; averages of K gradients ask for about sqrt(K) with Adam, and for K with "
             "sgd";
+  }
   report(module, text.str());
 }
 
