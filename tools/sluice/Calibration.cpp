@@ -268,8 +268,8 @@ Status calibrate(const CalibrationOptions &options, DeviceProfile &profile,
   DeviceRates &rates = profile.rates;
   rates.launchUs = overheadUs(all[0], false);
   fitRates(all[0], rates);
-  rates.bf16Flops *= bf16SpeedUp(/*tiles=*/true);
-  rates.conv16Flops *= bf16SpeedUp(/*tiles=*/false);
+  double speedUp = bf16SpeedUp();
+  rates.bf16Flops *= speedUp, rates.conv16Flops *= speedUp;
   rates.scaling = {{1, 1, 1, 1}};
   for (size_t i = 1; i < counts.size(); ++i) {
     rates.scaling.push_back(scalingOf(counts[i], all[0], all[i]));

@@ -10,9 +10,9 @@
 namespace sluice::cli {
 namespace {
 
-FeatureLevel bestLevel(bool tiles) {
+FeatureLevel bestLevel() {
   for (FeatureLevel level : {FeatureLevel::Amx, FeatureLevel::Dots, FeatureLevel::V4})
-    if (canRun(level) && (tiles || level != FeatureLevel::Amx))
+    if (canRun(level))
       return level;
   return FeatureLevel::V3;
 }
@@ -52,8 +52,8 @@ private:
 
 } // namespace
 
-double bf16SpeedUp(bool tiles) {
-  FeatureLevel level = bestLevel(tiles);
+double bf16SpeedUp() {
+  FeatureLevel level = bestLevel();
   TimedProduct wide(format::kF32, level), narrow(format::kBf16, level);
   double wideUs = wide.microseconds(), narrowUs = narrow.microseconds();
   constexpr int rounds = 20;
