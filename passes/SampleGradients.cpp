@@ -79,11 +79,19 @@ LogicalResult SampleGradients::gradientOf(Operation *op, Value cotangent,
   return success();
 }
 
-/// Sums over samples, and what leaves each sample its own cotangent.
-static bool isSum(Operation *op) {
+/// Sums over samples, and what is linear in them: each sample keeps its own cotangent.
+bool SampleGradients::isSum(Operation *op) const {
+  auto isConstant = [&](Value value) {
+    return axes.of(value).kind == SampleAxis::None && !isActive(value);
+  };
   if (auto reduce = dyn_cast<graph::ReduceOp>(op))
     return reduce.getKind() == "sum";
-  return isa<graph::ReshapeOp, graph::CastOp, graph::AddOp>(op);
+  if (isa<graph::MulOp>(op))
+    return isConstant(op->getOperand(0)) || isConstant(op->getOperand(1));
+  if (isa<graph::DivOp>(op))
+    return isConstant(op->getOperand(1));
+  return isa<graph::ReshapeOp, graph::CastOp, graph::AddOp, graph::SubOp, graph::NegOp>(
+      op);
 }
 
 LogicalResult SampleGradients::propagate(Operation *op) {

@@ -66,6 +66,7 @@ private:
   void findActive();
   void accumulate(llvm::DenseMap<mlir::Value, mlir::Value> &into, mlir::Value value,
                   mlir::Value part);
+  bool isSum(mlir::Operation *op) const;
   mlir::LogicalResult propagate(mlir::Operation *op);
   mlir::LogicalResult gradientOf(mlir::Operation *op, mlir::Value cotangent,
                                  llvm::ArrayRef<bool> needed,

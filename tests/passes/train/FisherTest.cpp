@@ -166,6 +166,16 @@ TEST(Fisher, WhereSamplesMixTakesOneAtATimeAndSaysSo) {
       << lines;
 }
 
+TEST(Fisher, UnderReplayIsThatOfTheLossAloneAndOfAllSamplesTogether) {
+  TrainingSpec spec = held("cross_entropy");
+  spec.replay.isOn = true;
+  spec.replay.logitsWeight = 0.3;
+  spec.replay.labelsWeight = 0.5;
+  Trained trained(models::mlp, spec);
+  trained.randomize();
+  expectFiniteSum(trained, mlpBatch());
+}
+
 // Case C1: the square of the batch's gradient would be 0.
 TEST(Fisher, OfOppositeLabelsDoesNotCancel) {
   Trained trained(models::line, held("bce_with_logits"));
