@@ -20,7 +20,7 @@ struct ReplayMix {
   /// DER++: of the squared distance to the logits of then; the loss of other draws.
   std::optional<double> logitsWeight;
   double labelsWeight = 1;
-  std::optional<int64_t> label; ///< samples of this class alone
+  std::optional<int64_t> label = {}; ///< samples of this class alone
 };
 
 /// One replayed sample of a micro-batch: `weight` of its loss, `match` of its distance to

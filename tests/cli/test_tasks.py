@@ -165,6 +165,11 @@ class Tasks(TaskTest):
         self.assertIn("--resume goes on with it", errors)
         self.assertEqual(self.state("a"), before)
 
+    def test_a_buffer_that_no_machine_has_is_refused(self):
+        plan, _ = self.plan("continual: {replay: {capacity: 1000000GiB}}\n", "huge")
+        _, errors = self.stream(plan, "huge", code=3)
+        self.assertIn("bytes of host memory, which cannot be had", errors)
+
     def test_specs_that_cannot_be_had_are_refused(self):
         for extra, text in (("ratio: 1.5", "ratio"), ("policy: newest", "policy"), ("capacity: 3 apples", "capacity"),
                             ("alpha: 0.5", "has a meaning for the policy 'prioritized' alone")):

@@ -175,6 +175,12 @@ TEST(TaskSource, ABufferOfOtherSamplesIsRefused) {
   made =
       TaskSource::make(std::make_unique<Numbers>(20, 8), inputs(false, false), options);
   ASSERT_FALSE(made);
+  options.mix.samples = 2;
+  list = inputs(true, false);
+  list[2].dtype = DType::i64;
+  made = TaskSource::make(std::make_unique<Numbers>(20, 8), list, options);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.status().message, "the input 'replay/weight' is not f32 by sample");
 }
 
 } // namespace
