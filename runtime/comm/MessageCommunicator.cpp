@@ -36,8 +36,7 @@ Result<std::unique_ptr<Communicator>> overTransport(const sluice_transport &tran
 MessageCommunicator::MessageCommunicator(const sluice_transport &through,
                                          TransportOptions given)
     : Communicator(given.kind, through.rank, through.size), transport(through),
-      options(std::move(given)),
-      pieceBytes(options.pieceBytes ? options.pieceBytes : pieceBytesFor(through.size)),
+      options(std::move(given)), pieceBytes(pieceBytesFor(through.size)),
       patience(options.comm.timeout) {
   if (size() == 1)
     return;

@@ -24,8 +24,6 @@ namespace sluice {
 struct TransportOptions {
   CommOptions comm;
   CommKind kind = CommKind::custom;
-  /// The most bytes of a piece; 0: what suits links with a latency.
-  uint64_t pieceBytes = 0;
   /// Called once at the end, without an error (true) or after one (false).
   std::function<void(bool)> close;
   /// Wait at the end for the others to come to theirs, for ten timeouts.

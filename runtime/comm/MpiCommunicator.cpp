@@ -14,8 +14,6 @@ namespace sluice {
 
 static constexpr const char *shimFile = "libsluice_mpi.so";
 static constexpr std::chrono::seconds startTimeout{30};
-/// So small that a piece is still in the cache of its processor when it is summed.
-static constexpr uint64_t pieceBytes = 128 << 10;
 
 static Status notAvailable(const std::string &why) {
   return Status::cannotRunHere(
@@ -117,7 +115,6 @@ Result<std::unique_ptr<Communicator>> openMpi(const MpiOptions &options) {
   TransportOptions over;
   over.comm = options.comm;
   over.kind = CommKind::mpi;
-  over.pieceBytes = pieceBytes;
   over.closeTogether = true;
   over.close = [table = *shim, transport](bool failed) {
     table->close(&transport, !failed);
