@@ -72,7 +72,7 @@ class Groups(SluiceTest):
             ("{grouping: {cont: 2}}", "did you mean 'count'"),
             ("{mode: {interleave: 4}}", "'update.grouping' makes none; give that too"),
             ("{mode: interleave}", "expected {interleave: N}"),
-            ("{mode: {sync: 2}}", "with a number, which it has not"),
+            ("{mode: {sync: 2}}", "unknown key 'update.mode.sync'"),
             ("{mode: {defer: 65}}", "is 65, expected at most 64"),
             ("{grouping: {count: 2}, mode: {interleave: 4}}", "'update.grouping' makes 2 that interleave"),
             ("{mode: {defer: 1}, compensation: {kind: momentum, lambda: 2}}", "is of 'kind: dc_asgd', not of 'momentum'"),
