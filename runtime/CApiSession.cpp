@@ -54,7 +54,7 @@ sluice_status sluice_session_create(sluice_plan *plan,
     auto made = Session::create(plan->plan, std::move(options));
     if (!made)
       return made.status();
-    *session = new sluice_session{std::move(*made), {}, {}};
+    *session = new sluice_session{std::move(*made), {}, {}, {}};
     return Status::success();
   }));
 }
