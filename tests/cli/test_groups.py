@@ -76,7 +76,8 @@ class Groups(SluiceTest):
             ("{mode: {defer: 65}}", "is 65, expected at most 64"),
             ("{grouping: {count: 2}, mode: {interleave: 4}}", "'update.grouping' makes 2 that interleave"),
             ("{mode: {defer: 1}, compensation: {kind: momentum, lambda: 2}}", "is of 'kind: dc_asgd', not of 'momentum'"),
-            ("{mode: {defer: 1}, flush: eval}", "expected a list of eval, save and stop"),
+            ("{mode: {defer: 1}, flush: eval}", "'update.flush' is eval, expected a list"),
+            ("{mode: {defer: 1}, flush: [start]}", "expected one of eval, save, stop"),
             ("{mode: sometimes}", "expected one of sync"),
         ]:
             _, errors = self.compile(CNN, SPEC + f"update: {update}\n", "bad", code=1)
