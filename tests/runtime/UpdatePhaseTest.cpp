@@ -8,6 +8,13 @@
 namespace sluice::test {
 namespace {
 
+fbs::ProgramT &programOf(TestPlan &p, std::string_view name) {
+  for (auto &program : p.plan.programs)
+    if (program->name == name)
+      return *program;
+  throw std::runtime_error("no such program");
+}
+
 /// The scalar plan of two micro-batches as one whose only group has every second turn.
 TestPlan turnsPlan() {
   TestPlan p = scalarPlan(2, 2, 0.25);
@@ -16,8 +23,8 @@ TestPlan turnsPlan() {
   for (auto &group : p.plan.groups)
     group->every = 2, group->phase = 1;
   p.state("window/waiting", DType::i64, {}, fbs::Role::pending);
-  auto again = std::make_unique<fbs::ProgramT>(p.program("update"));
-  p.program("update").name = "update.0";
+  auto again = std::make_unique<fbs::ProgramT>(programOf(p, "update"));
+  programOf(p, "update").name = "update.0";
   again->name = "update.1";
   p.plan.programs.push_back(std::move(again));
   return p;
@@ -34,11 +41,11 @@ const Rule rules[] = {
     {"Phase", [](auto &p) { p.plan.groups[0]->phase = 2; }, "has no turn of 2 steps"},
     {"Every", [](auto &p) { p.plan.groups[0]->every = 3; }, "has no turn of 2 steps"},
     {"Delay", [](auto &p) { p.plan.groups[0]->delay = -1; }, "waits for -1"},
-    {"MissingTurn", [](auto &p) { p.program("update.1").name = "update.2"; },
+    {"MissingTurn", [](auto &p) { programOf(p, "update.1").name = "update.2"; },
      "program 'update.1' is missing"},
     {"TurnTooMany",
      [](auto &p) {
-       auto more = std::make_unique<fbs::ProgramT>(p.program("update.1"));
+       auto more = std::make_unique<fbs::ProgramT>(programOf(p, "update.1"));
        more->name = "update.2";
        p.plan.programs.push_back(std::move(more));
      },
