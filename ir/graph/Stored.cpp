@@ -318,6 +318,11 @@ SmallVector<Value> DequantizeOp::decompose(OpBuilder &builder) {
     Value halves[] = {b.make<UnpackNibbleOp>(codes, false),
                       b.make<UnpackNibbleOp>(codes, true)};
     codes = b.make<ConcatOp>(ValueRange(halves), int64_t{0});
+    // Else codes of a byte each would be kept from one reader to the next.
+    for (Operation *part :
+         {halves[0].getDefiningOp(), halves[1].getDefiningOp(), codes.getDefiningOp()})
+      if (getSite())
+        part->setAttr(siteAttr, getSiteAttr());
   }
   BlockView view(format, getShape());
   Value each = effectiveScales(b, format, getStored().drop_front(), view.scaleShape);
