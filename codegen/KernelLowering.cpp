@@ -35,13 +35,16 @@ void buildLowering(PassManager &passes) {
 }
 } // namespace
 
-FailureOr<std::string> sluice::lowerKernels(ModuleOp kernels) {
+FailureOr<std::string> sluice::lowerKernels(ModuleOp kernels,
+                                            llvm::function_ref<void(ModuleOp)> finish) {
   OwningOpRef<ModuleOp> module(kernels.clone());
   MLIRContext *context = kernels.getContext();
   PassManager passes(context);
   buildLowering(passes);
   if (failed(passes.run(*module)))
     return failure();
+  if (finish)
+    finish(*module);
   registerBuiltinDialectTranslation(*context);
   registerLLVMDialectTranslation(*context);
   llvm::LLVMContext llvmContext;

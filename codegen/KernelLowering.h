@@ -8,6 +8,9 @@
 namespace sluice {
 
 /// The kernels as LLVM bitcode, not yet for any feature level.
-mlir::FailureOr<std::string> lowerKernels(mlir::ModuleOp kernels);
+/// `finish` sees the module in the LLVM dialect.
+mlir::FailureOr<std::string>
+lowerKernels(mlir::ModuleOp kernels,
+             llvm::function_ref<void(mlir::ModuleOp)> finish = {});
 
 } // namespace sluice

@@ -19,7 +19,7 @@ Type registerType(Type element) {
 } // namespace
 
 VectorType LaneBuilder::vectorType(Type element) const {
-  return VectorType::get({lanes}, registerType(element));
+  return VectorType::get({width}, registerType(element));
 }
 
 int64_t LaneBuilder::elementBytes(Type element) {
@@ -43,14 +43,14 @@ Value LaneBuilder::splat(TypedAttr value, Type element) {
 }
 
 Value LaneBuilder::sequence(Value first) {
-  auto steps = llvm::to_vector(llvm::seq<int64_t>(0, lanes));
+  auto steps = llvm::to_vector(llvm::seq<int64_t>(0, width));
   Value step = b.create<arith::ConstantOp>(
       DenseIntElementsAttr::get(vectorType(b.getI64Type()), steps));
   return b.create<arith::AddIOp>(broadcast(first), step);
 }
 
 Value LaneBuilder::broadcast(Value scalar) {
-  return b.create<vector::BroadcastOp>(VectorType::get({lanes}, scalar.getType()),
+  return b.create<vector::BroadcastOp>(VectorType::get({width}, scalar.getType()),
                                        scalar);
 }
 
@@ -60,7 +60,7 @@ Value LaneBuilder::mask(Value count) {
 }
 
 Value LaneBuilder::mask(int64_t count) {
-  SmallVector<bool> bits(lanes);
+  SmallVector<bool> bits(width);
   std::fill_n(bits.begin(), count, true);
   return b.create<arith::ConstantOp>(
       DenseElementsAttr::get(vectorType(b.getI1Type()), bits));
@@ -90,7 +90,7 @@ Value LaneBuilder::fromMemory(Value value, Type element) {
 }
 
 Value LaneBuilder::toMemory(Value value, Type element) {
-  auto type = VectorType::get({lanes}, memoryType(element));
+  auto type = VectorType::get({width}, memoryType(element));
   if (value.getType() == type)
     return value;
   if (element.isInteger(1))
@@ -103,18 +103,18 @@ Value LaneBuilder::toMemory(Value value, Type element) {
 }
 
 Value LaneBuilder::fromBf16(Value words) {
-  auto type = VectorType::get({lanes}, b.getI32Type());
+  auto type = VectorType::get({width}, b.getI32Type());
   Value sixteen = b.create<arith::ConstantOp>(DenseElementsAttr::get(type, 16));
   Value bits = b.create<arith::ShLIOp>(b.create<arith::ExtUIOp>(type, words), sixteen);
-  return b.create<arith::BitcastOp>(VectorType::get({lanes}, b.getF32Type()), bits);
+  return b.create<arith::BitcastOp>(VectorType::get({width}, b.getF32Type()), bits);
 }
 
 // The value is rounded already: bits are only cut.
 Value LaneBuilder::toBf16(Value rounded) {
-  auto type = VectorType::get({lanes}, b.getI32Type());
+  auto type = VectorType::get({width}, b.getI32Type());
   Value sixteen = b.create<arith::ConstantOp>(DenseElementsAttr::get(type, 16));
   Value bits = b.create<arith::BitcastOp>(type, rounded);
-  return b.create<arith::TruncIOp>(VectorType::get({lanes}, b.getI16Type()),
+  return b.create<arith::TruncIOp>(VectorType::get({width}, b.getI16Type()),
                                    b.create<arith::ShRUIOp>(bits, sixteen));
 }
 
@@ -123,9 +123,9 @@ Value LaneBuilder::address(Value base, Value index, Type element) {
                                memoryType(element), base, ArrayRef<LLVM::GEPArg>{index});
 }
 
-Value LaneBuilder::load(Value address, Type element, Value mask) {
-  auto type = VectorType::get({lanes}, memoryType(element));
-  auto alignment = static_cast<unsigned>(elementBytes(element));
+Value LaneBuilder::load(Value address, Type element, Value mask, int64_t given) {
+  auto type = VectorType::get({width}, memoryType(element));
+  auto alignment = static_cast<unsigned>(given > 0 ? given : elementBytes(element));
   if (!mask)
     return fromMemory(b.create<LLVM::LoadOp>(type, address, alignment), element);
   Value zero = b.create<arith::ConstantOp>(b.getZeroAttr(type));
@@ -139,8 +139,9 @@ Value LaneBuilder::loadSplat(Value address, Type element) {
   return fromMemory(broadcast(scalar), element);
 }
 
-void LaneBuilder::store(Value vector, Value address, Type element, Value mask) {
-  auto alignment = static_cast<unsigned>(elementBytes(element));
+void LaneBuilder::store(Value vector, Value address, Type element, Value mask,
+                        int64_t given) {
+  auto alignment = static_cast<unsigned>(given > 0 ? given : elementBytes(element));
   Value stored = toMemory(vector, element);
   if (mask)
     b.create<LLVM::MaskedStoreOp>(stored, address, mask, alignment);
@@ -205,10 +206,13 @@ Value LaneBuilder::combine(Combine combine, Value accumulator, Value value) {
 Value LaneBuilder::combineAll(Combine kind, ValueRange accumulators) {
   Value even = combine(kind, accumulators[0], accumulators[2]);
   Value odd = combine(kind, accumulators[1], accumulators[3]);
-  Value result = combine(kind, even, odd);
-  for (int64_t distance = lanes / 2; distance > 0; distance /= 2) {
+  return combineLanes(kind, combine(kind, even, odd));
+}
+
+Value LaneBuilder::combineLanes(Combine kind, Value result) {
+  for (int64_t distance = width / 2; distance > 0; distance /= 2) {
     SmallVector<int64_t> order;
-    for (int64_t lane = 0; lane < lanes; ++lane)
+    for (int64_t lane = 0; lane < width; ++lane)
       order.push_back(lane ^ distance);
     Value moved = b.create<vector::ShuffleOp>(result, result, order);
     result = combine(kind, result, moved);

@@ -1,6 +1,6 @@
 #pragma once
-// Vectors of 16 lanes: loads, stores, reductions and constants in the form that
-// Elementwise::emitVector works on.
+// Vectors of 16 lanes, or of what one GPU thread holds: loads, stores, reductions and
+// constants in the form that Elementwise::emitVector works on.
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
@@ -18,9 +18,11 @@ enum class Combine { Sum, Max, Min, Product };
 class LaneBuilder {
 public:
   using Value = mlir::Value;
-  static constexpr int64_t lanes = 16;
+  static constexpr int64_t lanes = 16; // on a CPU
 
-  explicit LaneBuilder(mlir::ImplicitLocOpBuilder &builder) : b(builder) {}
+  /// `width`: lanes of a vector, a power of two.
+  explicit LaneBuilder(mlir::ImplicitLocOpBuilder &builder, int64_t width = lanes)
+      : b(builder), width(width) {}
 
   mlir::VectorType vectorType(mlir::Type element) const;
   /// Bytes of an element in memory.
@@ -40,10 +42,12 @@ public:
   Value address(Value base, Value index, mlir::Type element);
   /// The elements of the lanes in `mask`, or of all; the other lanes are zero and their
   /// memory is not touched.
-  Value load(Value address, mlir::Type element, Value mask = {});
+  /// `alignment` of the address in bytes; 0: that of an element.
+  Value load(Value address, mlir::Type element, Value mask = {}, int64_t alignment = 0);
   /// One element in all lanes.
   Value loadSplat(Value address, mlir::Type element);
-  void store(Value vector, Value address, mlir::Type element, Value mask = {});
+  void store(Value vector, Value address, mlir::Type element, Value mask = {},
+             int64_t alignment = 0);
   /// The first lane.
   void storeScalar(Value vector, Value address, mlir::Type element);
   void prefetch(Value address);
@@ -55,8 +59,11 @@ public:
   /// reduction's bits: (0+2)+(1+3), then lanes 8, 4, 2 and 1 apart. All lanes get the
   /// result.
   Value combineAll(Combine combine, mlir::ValueRange accumulators);
+  /// Joins the lanes of one accumulator in that order.
+  Value combineLanes(Combine combine, Value accumulator);
 
   mlir::ImplicitLocOpBuilder &b;
+  const int64_t width;
 
 private:
   mlir::Type memoryType(mlir::Type element) const;

@@ -69,10 +69,11 @@ Value toUniform(LaneBuilder &lanes, Value words) {
 Value sluice::emitRandomRun(LaneBuilder &lanes, const RandomKeyScalars &key, Value sample,
                             Value element) {
   ImplicitLocOpBuilder &b = lanes.b;
-  Philox philox(b, 4);
+  Philox philox(b, lanes.width / 4);
   Value first = philox.broadcast(b.create<arith::ShRUIOp>(element, lanes.constant(2)));
-  auto steps = DenseIntElementsAttr::get(cast<VectorType>(first.getType()),
-                                         ArrayRef<int64_t>{0, 1, 2, 3});
+  auto steps =
+      DenseIntElementsAttr::get(cast<VectorType>(first.getType()),
+                                llvm::to_vector(llvm::seq<int64_t>(0, lanes.width / 4)));
   Value counter = b.create<arith::AddIOp>(first, b.create<arith::ConstantOp>(steps));
   Words words =
       philox.run({philox.lowWord(counter), philox.lowWord(philox.broadcast(sample)),
@@ -80,8 +81,11 @@ Value sluice::emitRandomRun(LaneBuilder &lanes, const RandomKeyScalars &key, Val
                   philox.splat(static_cast<uint32_t>(key.id))},
                  key.seed);
   // Word j of counter i is element 4 * i + j.
-  SmallVector<int64_t> zip = {0, 4, 1, 5, 2, 6, 3, 7};
-  SmallVector<int64_t> zipPairs = {0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15};
+  SmallVector<int64_t> zip, zipPairs;
+  for (int64_t i = 0, half = lanes.width / 2; i < half / 2; ++i) {
+    zip.append({i, half / 2 + i});
+    zipPairs.append({2 * i, 2 * i + 1, half + 2 * i, half + 2 * i + 1});
+  }
   Value low = b.create<vector::ShuffleOp>(words[0], words[1], zip);
   Value high = b.create<vector::ShuffleOp>(words[2], words[3], zip);
   return toUniform(lanes, b.create<vector::ShuffleOp>(low, high, zipPairs));
@@ -90,7 +94,7 @@ Value sluice::emitRandomRun(LaneBuilder &lanes, const RandomKeyScalars &key, Val
 Value sluice::emitRandomLanes(LaneBuilder &lanes, const RandomKeyScalars &key,
                               Value samples, Value elements) {
   ImplicitLocOpBuilder &b = lanes.b;
-  Philox philox(b, LaneBuilder::lanes);
+  Philox philox(b, lanes.width);
   auto constant = [&](int64_t value) { return philox.splat(value); };
   Value counter = b.create<arith::ShRUIOp>(elements, constant(2));
   Words words = philox.run({philox.lowWord(counter), philox.lowWord(samples),

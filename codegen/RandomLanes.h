@@ -1,5 +1,5 @@
 #pragma once
-// Philox4x32-10 in vector code: 16 uniform numbers at a time, the same as
+// Philox4x32-10 in vector code: a vector of uniform numbers at a time, the same as
 // kernels/Philox.h.
 
 #include "codegen/LaneBuilder.h"
@@ -12,11 +12,12 @@ struct RandomKeyScalars {
   int64_t id = 0;
 };
 
-/// 16 consecutive elements of one sample from `element`, a multiple of 4 (i64 scalars).
+/// Consecutive elements of one sample from `element`, a multiple of 4 (i64 scalars), for
+/// vectors of a multiple of 4 lanes.
 mlir::Value emitRandomRun(LaneBuilder &lanes, const RandomKeyScalars &key,
                           mlir::Value sample, mlir::Value element);
 
-/// Any 16 elements, given by lane (vector<16xi64>); four times the work.
+/// Any elements, given by lane (vectors of i64); four times the work.
 mlir::Value emitRandomLanes(LaneBuilder &lanes, const RandomKeyScalars &key,
                             mlir::Value samples, mlir::Value elements);
 

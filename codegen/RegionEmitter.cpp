@@ -1,5 +1,6 @@
 #include "codegen/RegionEmitter.h"
 
+#include "codegen/RegionSymbol.h"
 #include "codegen/RegionWalk.h"
 #include "passes/ElasticRegion.h"
 #include "passes/RegionDomain.h"
@@ -10,44 +11,10 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
-#include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/xxhash.h"
-
 using namespace mlir;
 using namespace sluice;
 
 namespace {
-StringRef kindName(WalkKind kind) {
-  switch (kind) {
-  case WalkKind::Flat:
-    return "flat";
-  case WalkKind::Rows:
-    return "rows";
-  case WalkKind::Columns:
-    return "columns";
-  case WalkKind::Channels:
-    return "channels";
-  }
-  return "";
-}
-
-/// The same for regions with the same body and types, wherever they are.
-std::string symbolOf(graph::RegionOp region, WalkKind kind) {
-  StringRef prefix = isElastic(region) ? "elastic" : kindName(kind);
-  Operation *copy = region->clone();
-  copy->setAttrs(DictionaryAttr::get(region.getContext()));
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  copy->print(stream, OpPrintingFlags().printGenericOpForm().useLocalScope());
-  copy->destroy();
-  uint64_t hash = llvm::xxh3_64bits(stream.str());
-  std::string symbol =
-      (prefix + "_" + llvm::utohexstr(hash, /*LowerCase=*/true, /*Width=*/16)).str();
-  if (std::optional<unsigned> tiled = tileInput(region))
-    symbol += "_tiles_" + std::to_string(*tiled);
-  return symbol;
-}
-
 /// Loads the operands' addresses: a worker's workspace is resolved by the caller.
 SmallVector<Value> loadBuffers(LaneBuilder &lanes, Value buffers, size_t count) {
   auto pointer = LLVM::LLVMPointerType::get(lanes.b.getContext());
@@ -115,7 +82,7 @@ FailureOr<GeneratedKernel> sluice::emitRegion(graph::RegionOp region, ModuleOp k
   FailureOr<RegionDomain> domain = analyseRegion(region);
   if (failed(domain) || (isElastic(region) && domain->kind != WalkKind::Flat))
     return region.emitError("the operations of this region cannot be one kernel");
-  GeneratedKernel kernel{symbolOf(region, domain->kind), domain->units, domain->chunk,
+  GeneratedKernel kernel{regionSymbol(region, domain->kind), domain->units, domain->chunk,
                          domain->scratchBytes};
   if (!kernels.lookupSymbol(kernel.symbol))
     emitKernel(region, *domain, kernel.symbol, kernels);

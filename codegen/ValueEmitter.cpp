@@ -109,7 +109,7 @@ Value ValueEmitter::operand(OpOperand &use, Point &point) {
 
 /// Null for all lanes.
 Value ValueEmitter::maskOf(const Point &point) {
-  if (point.mask || point.lanes == LaneBuilder::lanes)
+  if (point.mask || point.lanes == lanes.width)
     return point.mask;
   return lanes.mask(point.lanes);
 }
@@ -132,17 +132,34 @@ Value ValueEmitter::loadLeaf(Value input, const RegionValue &leaf, Point &point)
     index = b.create<arith::AddIOp>(index, shift);
   Value address =
       lanes.address(buffers[number], index, graph::tensorType(input).getElementType());
-  Value loaded = loadElements(address, input, leaf.shape, point);
+  int64_t alignment = shifts.contains(number)
+                          ? 0
+                          : alignmentOf({leaf.shape, leaf.window},
+                                        graph::tensorType(input).getElementType());
+  Value loaded = loadElements(address, input, leaf.shape, point, alignment);
   point.loads[key] = loaded;
   return loaded;
 }
 
 /// Elements of a tensor like `v`: a vector of them, or one for all lanes.
 Value ValueEmitter::loadElements(Value address, Value v, DimMask shape,
-                                 const Point &point) {
+                                 const Point &point, int64_t alignment) {
   Type element = graph::tensorType(v).getElementType();
-  return shape & domain.lastDim() ? lanes.load(address, element, maskOf(point))
+  return shape & domain.lastDim() ? lanes.load(address, element, maskOf(point), alignment)
                                   : lanes.loadSplat(address, element);
+}
+
+/// Of a vector of the tensor in bytes, if all its vectors start at multiples of their
+/// length; else 0.
+int64_t ValueEmitter::alignmentOf(const Access &access, Type element) const {
+  if (!aligned || !(access.mask & domain.lastDim()))
+    return 0;
+  bool whole = windowStart(access) % lanes.width == 0;
+  for (unsigned dim = 0; dim + 1 < domain.dims.size(); ++dim)
+    if (access.mask >> dim & 1)
+      whole &= stride(access, dim) % lanes.width == 0;
+  return whole ? std::min<int64_t>(16, lanes.width * LaneBuilder::elementBytes(element))
+               : 0;
 }
 
 Value ValueEmitter::emit(Operation *op, DimMask support, Point &point) {
@@ -182,11 +199,11 @@ Value ValueEmitter::emitRandom(Operation *op, Point &point) {
   Value element = elementIndex(elementDims, point);
 
   DimMask last = domain.lastDim();
-  bool aligned = elementDims & last;
+  bool fours = (elementDims & last) && lanes.width % 4 == 0;
   for (unsigned dim = 0; dim + 1 < domain.dims.size(); ++dim)
     if (elementDims >> dim & 1)
-      aligned &= stride(elementDims, dim) % 4 == 0;
-  if (aligned)
+      fours &= stride(elementDims, dim) % 4 == 0;
+  if (fours)
     return emitRandomRun(lanes, key, sample, element);
   auto spread = [&](Value index, DimMask dims) {
     return dims & last ? lanes.sequence(index) : lanes.broadcast(index);
@@ -268,7 +285,9 @@ Value ValueEmitter::scratchAddress(int slot, Point &point) {
   bool strips = domain.kind == WalkKind::Columns;
   int64_t rowElements = strips ? RegionDomain::stripColumns
                                : llvm::alignTo(domain.columns(), LaneBuilder::lanes);
-  Value index = strips ? lanes.constant(point.vector * LaneBuilder::lanes) : point.column;
+  Value index = !strips       ? point.column
+                : stripOffset ? stripOffset
+                              : lanes.constant(point.vector * LaneBuilder::lanes);
   if (domain.rowDim >= 0)
     index = b.create<arith::AddIOp>(
         index, b.create<arith::MulIOp>(point.row, lanes.constant(rowElements)));
@@ -296,7 +315,8 @@ void ValueEmitter::storeOutput(size_t output, Value vector, Point &point) {
   Type element = graph::tensorType(v).getElementType();
   Value address = outputAddress(output, point);
   if (domain.values.find(v)->second.shape & domain.lastDim())
-    lanes.store(vector, address, element, maskOf(point));
+    lanes.store(vector, address, element, maskOf(point),
+                alignmentOf(domain.values.find(v)->second.shape, element));
   else
     lanes.storeScalar(vector, address, element);
 }

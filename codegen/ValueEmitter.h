@@ -39,6 +39,8 @@ public:
 
   /// Writes what is the same for all units.
   void enterKernel();
+  /// Columns: the unit's own column of its one vector is `column`; kept values lie there.
+  void setStripOffset(Value column) { stripOffset = column; }
   /// From here on the elements of input `number` lie `elements` elements behind their
   /// places.
   void shiftInput(unsigned number, Value elements);
@@ -50,6 +52,9 @@ public:
   void finishPass(int pass);
   void setReduced(Value result, llvm::ArrayRef<Value> vectors);
 
+  /// Loads and stores of whole vectors of every leaf are aligned to their size where the
+  /// shapes say so: buffers then start at multiples of 16 bytes.
+  void assumeAligned() { aligned = true; }
   void setPass(int pass) { currentPass = pass; }
   Value value(Value v, Point &point);
   Value operand(mlir::OpOperand &use, Point &point);
@@ -85,7 +90,9 @@ private:
   Value emitRandom(mlir::Operation *op, Point &point);
   Value maskOf(const Point &point);
   Value loadLeaf(Value input, const RegionValue &leaf, Point &point);
-  Value loadElements(Value address, Value v, DimMask shape, const Point &point);
+  Value loadElements(Value address, Value v, DimMask shape, const Point &point,
+                     int64_t alignment = 0);
+  int64_t alignmentOf(const Access &access, mlir::Type element) const;
   Value loadKept(Value v, const KeptValue &kept, Point &point);
   Value scratchAddress(int slot, Point &point);
   Value outputAddress(size_t output, Point &point);
@@ -104,6 +111,8 @@ private:
   llvm::DenseMap<Value, unsigned> inputNumber;
   llvm::SmallDenseMap<unsigned, Value> shifts; // of inputs, in elements
   Value unit;
+  Value stripOffset; // null: vectors follow each other
+  bool aligned = false;
   int currentPass = 0;
   Point kernelPoint;
   llvm::SmallVector<Point, 4> unitPoints;

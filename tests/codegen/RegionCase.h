@@ -29,6 +29,10 @@ HostTensor uniform(Shape shape, unsigned seed = 1);
 HostTensor reals(Shape shape, std::vector<double> values);
 HostTensor integers(Shape shape, std::vector<int64_t> values, unsigned width = 64);
 
+/// As in a kernel's memory: reals as f32, an i1 as one byte.
+std::vector<uint8_t> toBytes(const HostTensor &tensor);
+HostTensor fromBytes(const uint8_t *bytes, mlir::RankedTensorType type);
+
 /// Builds the body of a region from its inputs; returns its outputs.
 using Body = std::function<Values(GraphBuilder &, llvm::ArrayRef<mlir::Value>)>;
 
@@ -76,7 +80,9 @@ void expectMatches(const std::vector<HostTensor> &expected,
                    const std::vector<HostTensor> &actual, double tolerance);
 void expectSameBits(const std::vector<HostTensor> &a, const std::vector<HostTensor> &b);
 
-/// Compiles, runs everywhere, compares with the interpreter; returns the results.
+/// Compiles, runs everywhere (RegionCheck.cpp: on the CPU; tests/emulator: as a CUDA
+/// kernel), compares with the interpreter; returns the results.
+std::vector<HostTensor> checkRegion(RegionCase &region, double tolerance);
 std::vector<HostTensor> check(const Body &body, std::vector<HostTensor> inputs,
                               double tolerance = 1e-5);
 
