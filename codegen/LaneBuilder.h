@@ -12,9 +12,9 @@ namespace sluice {
 /// How the elements of a reduction are put together.
 enum class Combine { Sum, Max, Min, Product };
 
-/// In registers: f32 and f64 as such, f16 and bf16 as f32 (a value of these types is rounded
-/// where it is made, so storing it loses nothing), i1 as i1, i32 as i32, other integers
-/// as i64. In memory an i1 is one byte.
+/// In registers: f32 and f64 as such, f16 and bf16 as f32 (a value of these types is
+/// rounded where it is made, so storing it loses nothing), i1 as i1, i32 as i32, other
+/// integers as i64. In memory an i1 is one byte.
 class LaneBuilder {
 public:
   using Value = mlir::Value;

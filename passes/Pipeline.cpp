@@ -50,7 +50,8 @@ void buildTrainPipeline(OpPassManager &passes, const TrainingSpec &spec) {
   passes.addPass(createCSEPass());
   // Last: what sums over rows is known, and all that was equal is joined.
   bool storesGradients = spec.measuresNorms() || spec.lossScale.isOn() ||
-                         spec.addsGradients() || spec.update.isStaggered() || spec.ranks > 1;
+                         spec.addsGradients() || spec.update.isStaggered() ||
+                         spec.ranks > 1;
   passes.addPass(createChunkLogits(spec.logitsBytes, storesGradients));
   passes.addPass(createVerifyTrain());
 }

@@ -38,9 +38,8 @@ LogicalResult checkNames(func::FuncOp entry) {
 }
 
 LogicalResult checkWrites(func::FuncOp entry, const StateSymbols &state) {
-  bool trains =
-      llvm::is_contained({"step", "micro", "close_rank"}, entry.getSymName()) ||
-      isUpdateEntry(entry.getSymName());
+  bool trains = llvm::is_contained({"step", "micro", "close_rank"}, entry.getSymName()) ||
+                isUpdateEntry(entry.getSymName());
   WalkResult result = entry.walk([&](graph::WriteOp write) -> WalkResult {
     if (!trains)
       return write.emitError()

@@ -105,8 +105,8 @@ sluice_status sluice_session_step(sluice_session *session, const void *const *in
   return with(session, [&](Session &self) {
     StepResult result;
     Batch *batch = nullptr;
-    Status status = makeBatch(self, self.plan().trainingProgram(),
-                              inputs, count, samples, self.nextSample(), batch);
+    Status status = makeBatch(self, self.plan().trainingProgram(), inputs, count, samples,
+                              self.nextSample(), batch);
     if (status.ok())
       status = self.step(*batch, result);
     fill(out, result);

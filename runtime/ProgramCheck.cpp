@@ -267,7 +267,7 @@ Status checkLossOutputs(const fbs::Program &program) {
 
 Status checkPrograms(const fbs::Plan &plan, VisitBudget &budget) {
   constexpr std::string_view known[] = {"step", "micro", "close_rank", "update",
-                                        "eval", "infer", "probe", "fisher"};
+                                        "eval", "infer", "probe",      "fisher"};
   if (!budget.take(sizeOf(plan.programs())))
     return Status::damaged("plan refused: its parts are shared");
   for (uint32_t i = 0; i < sizeOf(plan.programs()); ++i) {
@@ -278,9 +278,8 @@ Status checkPrograms(const fbs::Plan &plan, VisitBudget &budget) {
       return Status::damaged("plan refused: program '" + std::string(name.substr(0, 64)) +
                              "' is unknown");
     Status status = ProgramChecker{plan, *program, budget}.check();
-    if (status.ok() &&
-        (name == "step" || name == "micro" || name == "eval" || name == "probe" ||
-         name == "fisher"))
+    if (status.ok() && (name == "step" || name == "micro" || name == "eval" ||
+                        name == "probe" || name == "fisher"))
       status = checkLossOutputs(*program);
     if (!status.ok())
       return status;

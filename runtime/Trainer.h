@@ -37,13 +37,13 @@ struct TrainProgress {
   double loss = 0;     // mean over the window
   double rate = 0;     // of the first group, as used by this update
   std::optional<float> gradNorm;
-  std::optional<float> lossScale; // of this update
-  bool skipped = false;           // it changed nothing: a gradient was not finite, or
-  bool outlier = false;           // its norm was unusual
+  std::optional<float> lossScale;    // of this update
+  bool skipped = false;              // it changed nothing: a gradient was not finite, or
+  bool outlier = false;              // its norm was unusual
   std::optional<double> fluctuation; // of the loss, where it has cut the rates
   double spikeFactor = 1;            // what cuts multiply rates by from now on
-  int64_t skippedUpdates = 0;     // in total, this one included
-  double stepUs = 0;              // the window's compute, without waiting for data
+  int64_t skippedUpdates = 0;        // in total, this one included
+  double stepUs = 0;                 // the window's compute, without waiting for data
 };
 
 struct TrainOptions {
@@ -93,9 +93,9 @@ struct RateCut {
 };
 
 struct TrainSummary {
-  int64_t updates = 0;            // in total
-  int64_t steps = 0;              // updates of this run
-  int64_t skipped = 0;            // of them: those that changed nothing
+  int64_t updates = 0; // in total
+  int64_t steps = 0;   // updates of this run
+  int64_t skipped = 0; // of them: those that changed nothing
   std::vector<RateCut> rateCuts;
   std::optional<float> lossScale; // of the last update
   int64_t samples = 0;            // of this run

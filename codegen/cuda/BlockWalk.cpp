@@ -225,6 +225,10 @@ Value BlockWalk::moved(Value scalar, int64_t distance) {
   if (type.isInteger(1))
     return b.create<arith::TruncIOp>(type,
                                      exchange(b.create<arith::ExtUIOp>(i32, scalar)));
+  if (type.isF64()) {
+    Value bits = moved(b.create<arith::BitcastOp>(b.getI64Type(), scalar), distance);
+    return b.create<arith::BitcastOp>(type, bits);
+  }
   Value low = exchange(b.create<arith::TruncIOp>(i32, scalar));
   Value high = exchange(
       b.create<arith::TruncIOp>(i32, b.create<arith::ShRUIOp>(scalar, constant(32))));

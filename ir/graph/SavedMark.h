@@ -14,8 +14,8 @@ inline constexpr llvm::StringLiteral savedAttr = "graph.saved";
 /// joining it with the others.
 inline constexpr llvm::StringLiteral siteAttr = "graph.site";
 
-/// On `mini_decode` of a whole tensor, until regions are formed: its stored format and its
-/// shape. Its operands may have the shapes of blocks.
+/// On `mini_decode` of a whole tensor, until regions are formed: its stored format and
+/// its shape. Its operands may have the shapes of blocks.
 inline constexpr llvm::StringLiteral decodedFormatAttr = "graph.decoded_format";
 inline constexpr llvm::StringLiteral decodedShapeAttr = "graph.decoded_shape";
 

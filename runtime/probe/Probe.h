@@ -33,10 +33,10 @@ struct ProbeOptions {
 struct ProbeResult {
   Importance importance;
   std::optional<GroupCoupling> coupling; // of two groups or more; of the Fisher
-  double lossSum = 0, lossCount = 0; // at the weights, of what was probed
-  int64_t windows = 0;               // independent estimates, for the errors
-  double eps = 0;                    // of Hutchinson's estimator
-  int64_t updates = 0;               // done when moments were read
+  double lossSum = 0, lossCount = 0;     // at the weights, of what was probed
+  int64_t windows = 0;                   // independent estimates, for the errors
+  double eps = 0;                        // of Hutchinson's estimator
+  int64_t updates = 0;                   // done when moments were read
 };
 
 /// Mean over the samples of the squared gradient of each sample's loss, divided by what

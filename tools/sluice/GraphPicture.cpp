@@ -92,10 +92,10 @@ std::string groupOf(mlir::Operation &op, llvm::ArrayRef<UpdateGroup> groups) {
   std::string group;
   for (mlir::Operation *side : sides) {
     auto symbol = side->getAttrOfType<mlir::FlatSymbolRefAttr>("symbol");
-    auto parameter =
-        symbol ? mlir::SymbolTable::lookupNearestSymbolFrom<graph::ParameterOp>(
-                     side, symbol.getAttr())
-               : graph::ParameterOp();
+    auto parameter = symbol
+                         ? mlir::SymbolTable::lookupNearestSymbolFrom<graph::ParameterOp>(
+                               side, symbol.getAttr())
+                         : graph::ParameterOp();
     auto index = parameter ? parameter->getAttrOfType<mlir::IntegerAttr>(updateGroupAttr)
                            : mlir::IntegerAttr();
     if (!index || index.getInt() >= int64_t(groups.size()))
