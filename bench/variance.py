@@ -310,9 +310,10 @@ def run(arguments, folder):
             print(f"{name:14} {row['tokens']:13.4f} {row['time']:11.4f} {row['rate']:8g} {row['seconds'] * 1e3:17.1f}")
     lines = Lines(arguments.out, "variance", 1)
     for k, rows in found.items():
-        ours = rows.get("interleave", rows["plain"])
-        lines.add(f"k{k}", "ratio", ours[0], rows["plain"][0], peer_name=f"plain accumulation of {k}", ratio=rows["plain"][0] / ours[0], spread=ours[1],
-                  interleaved="interleave" in rows, layers=arguments.layers, updates=ours[2])
+        plain, (rho, ends, count) = rows["plain"], rows.get("interleave", rows["plain"])
+        peer = plain[0] if "interleave" in rows else None  # accumulation is no peer of itself
+        lines.add(f"k{k}", "ratio", rho, peer, peer_name=f"plain accumulation of {k}" if peer else None, ratio=peer / rho if peer else None, spread=ends,
+                  mode="interleave" if peer else "accumulate", layers=arguments.layers, updates=count)
     lines.add("k1", "noise_scale", noise, None, layers=arguments.layers)
     lines.add("k1", "dispersion", dispersion, None, layers=arguments.layers)
     for name, row in table.items():
