@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from capi import Session
 from harness import ROOT, SluiceTest, newest_checkpoint, read_safetensors
 
 sys.path.insert(0, str(ROOT / "examples" / "credit-cohorts"))
@@ -157,6 +158,46 @@ class Supermask(MaskTest):
         for name, gradient in grads.items():
             step = before[f"param/{name}.score"] - after[f"param/{name}.score"]
             np.testing.assert_allclose(step, gradient * before[f"param/{name}"], rtol=2e-4, atol=1e-6)
+
+
+class Service(MaskTest):
+    def call(self, session, what, name=None):
+        arguments = [] if what in ("prune", "end") else [name.encode() if name else None]
+        session._check(getattr(session.lib, f"sluice_session_{what}_task")(session.session, *arguments))
+
+    def learn(self, session, name, x, y, steps):
+        for _ in range(steps):
+            session.step(x, y)
+
+    def test_tasks_of_a_service(self):
+        sgd = "optimizer: {kind: sgd, lr: 0.1, momentum: 0.9, weight_decay: 0.1}\n"
+        plan, _ = self.compile(network(self.dir / "net.onnx"), BASE + sgd + PACKNET)
+        draws = np.random.default_rng(5)
+        x, y = draws.standard_normal((16, 12)).astype(np.float32), draws.integers(0, 4, 16)
+        session = Session(plan)
+        self.addCleanup(session.close)
+
+        def seen(name):
+            self.call(session, "view", name)
+            session.infer(x)
+            self.call(session, "view", None)
+            return session.output("logits").copy()
+
+        self.call(session, "begin", "a")
+        self.learn(session, "a", x, y, 3)
+        self.call(session, "prune")
+        self.learn(session, "a", x, y, 3)
+        self.call(session, "end")
+        first, weights, mask = seen("a"), session.read("param/w1", (24, 12)), session.read("mask/w1", (24, 12), np.int8)
+        self.call(session, "begin", "b")
+        self.learn(session, "b", x, y, 4)
+        now = session.read("param/w1", (24, 12))
+        np.testing.assert_array_equal(now[mask == 1], weights[mask == 1])  # neither momentum nor decay
+        self.assertTrue((now[mask == 127] != weights[mask == 127]).any())
+        np.testing.assert_array_equal(seen("a"), first)
+        for what, name, text in (("view", "c", "has not been learned"), ("begin", "z", "unknown task 'z'"), ("begin", "c", "has not ended")):
+            with self.assertRaisesRegex(RuntimeError, text):
+                self.call(session, what, name)
 
 
 class Heads(MaskTest):
