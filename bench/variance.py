@@ -268,7 +268,7 @@ def run(arguments, folder):
     from capi import Session
     model = folder / "deep.onnx"
     export(arguments.layers, arguments.width, model)
-    plan = compiled(model, folder, "probe", "optimizer: {kind: adamw, lr: 1.0e-3}\nentries: [step, eval, infer, probe]\ngradient_norms: true\n")
+    plan = compiled(model, folder, "probe", "optimizer: {kind: adamw, lr: 1.0e-3}\nentries: [step, eval, infer, probe]\n")
     names = parameters(plan.with_suffix(".safetensors"))
     session = Session(plan)
     batches = Batches(11)
