@@ -40,6 +40,10 @@ LogicalResult checkUpdateModes(ModuleOp module, const TrainingSpec &spec) {
   if (spec.update.every() > 1 && spec.asRanks > 1)
     return refuse("accumulate.as_ranks",
                   "sums of several steps would be parted by ranks; leave it out");
+  if (spec.ranks > 1 && !spec.update.flushesBeforeSave)
+    return refuse("update.flush", "each rank has sums of its own that wait, and a "
+                                  "checkpoint of several ranks does not keep them yet; "
+                                  "flush before 'save' too");
   if (spec.update.compensation.isOn() && spec.zero > 0)
     return refuse("parallel.zero", "'update.compensation' needs whole gradients and "
                                    "weights, which is not there yet; give one of them");

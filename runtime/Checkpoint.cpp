@@ -241,6 +241,22 @@ bool isPending(std::string_view name) {
 }
 bool mayBeMissing(std::string_view name) { return isScale(name) || isPending(name); }
 
+/// What waits is taken whole or not at all: counts, gradients and old weights of other
+/// modes do not belong together.
+bool takesPending(const Plan &plan, const SafetensorsFile &file) {
+  const auto *tensors = plan.raw().state();
+  size_t own = 0, found = 0;
+  for (uint32_t i = 0; i < sizeOf(tensors); ++i)
+    if (std::string_view name = viewOf(tensors->Get(i)->name());
+        tensors->Get(i)->saved() && isPending(name)) {
+      ++own;
+      found += file.find(name) != nullptr;
+    }
+  auto given = std::ranges::count_if(
+      file.tensors(), [](const TensorEntry &entry) { return isPending(entry.name); });
+  return own == found && static_cast<size_t>(given) == own;
+}
+
 /// What of the loss scale the other side lacks, or has in excess.
 void noteScale(const Plan &plan, const SafetensorsFile &file,
                std::vector<std::string> &notes) {
@@ -265,6 +281,10 @@ void notePending(const Plan &plan, const SafetensorsFile &file,
     notes.push_back("checkpoint '" + file.name() +
                     "' has gradients that wait for their update, the plan has no groups "
                     "that interleave or are deferred: they are left out");
+  if (waiting > 0 && inPlan && !takesPending(plan, file))
+    notes.push_back("checkpoint '" + file.name() +
+                    "' has gradients that wait for their update in other modes or groups "
+                    "than the plan's: they are left out");
   if (inPlan && !entry)
     notes.push_back("checkpoint '" + file.name() +
                     "' has no gradients that wait for their update: none does");
@@ -273,10 +293,12 @@ void notePending(const Plan &plan, const SafetensorsFile &file,
 /// State of the scale that a checkpoint lacks begins as the plan says.
 void resetScale(Session &session, const SafetensorsFile &file) {
   const auto *tensors = session.plan().raw().state();
+  bool takes = takesPending(session.plan(), file);
   for (uint32_t i = 0; i < sizeOf(tensors); ++i) {
     const fbs::StateTensor *tensor = tensors->Get(i);
     std::string_view name = viewOf(tensor->name());
-    if (mayBeMissing(name) && !file.find(name))
+    bool isLeftOut = isPending(name) && !takes;
+    if (mayBeMissing(name) && (isLeftOut || !file.find(name)))
       fillTensor(static_cast<DType>(tensor->dtype()), session.state(name).data(),
                  tensor->size(), tensor->fill());
   }
@@ -298,11 +320,14 @@ Match match(const Plan &plan, const SafetensorsFile &file, const LoadOptions &op
   Match result;
   std::unordered_set<const TensorEntry *> used;
   size_t lacking = 0; // anchors, importances, paths
+  bool takes = takesPending(plan, file);
   for (uint32_t i = 0; i < sizeOf(plan.raw().state()); ++i) {
     const fbs::StateTensor *tensor = plan.raw().state()->Get(i);
     if (!tensor->saved() || isCompletion(plan, *tensor))
       continue;
     std::string name = textOf(tensor->name());
+    if (isPending(name) && !takes)
+      continue;
     StateSource source = findSource(plan, *tensor, file, name);
     if (!source.entry) {
       if (isContinual(name))

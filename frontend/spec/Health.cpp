@@ -11,6 +11,9 @@ void Reader::readClip(const YAML::Node &node) {
   read(node, "kind", clip.kind, "text");
   oneOf(node["kind"] ? node["kind"] : node, clip.kind,
         {"none", "global_norm", "group_norm", "agc", "zclip"}, {}, "clip.kind");
+  if (node.IsMap() && !node["kind"])
+    error(node, "'clip' is a map without 'kind', expected global_norm, group_norm, agc, "
+                "zclip or none");
   number(node, "max", clip.max, 0, 1e30);
   bool needsMax = clip.kind == "global_norm" || clip.kind == "group_norm";
   if (needsMax && clip.max <= 0)
@@ -44,7 +47,7 @@ void Reader::checkClipKeys(const YAML::Node &node) {
               {"warmup", {"zclip"}}};
   const std::string &kind = spec.clip.kind;
   for (const auto &[key, kinds] : keys)
-    if (node[key] && kind != "none" &&
+    if (node["kind"] && node[key] &&
         std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
       error(node[key],
             "'clip." + std::string(key) + "' has no effect on " + kind + "; remove it");

@@ -105,6 +105,7 @@ private:
   void readRegions(const YAML::Node &memory);
   void readMemory(const YAML::Node &node);
   void readUpdate(const YAML::Node &node);
+  void checkGroupName(const YAML::Node &entry, const std::string &name);
   void readGrouping(const YAML::Node &node);
   void readMode(const YAML::Node &node, UpdateMode &mode);
   void readCompensation(const YAML::Node &node);

@@ -2,6 +2,8 @@
 
 #include "frontend/spec/Reader.h"
 
+#include <algorithm>
+
 namespace sluice {
 
 void Reader::readUpdate(const YAML::Node &node) {
@@ -101,6 +103,20 @@ void Reader::readFlush(const YAML::Node &node) {
   }
 }
 
+/// Norms, reports and modes are told apart by these names.
+void Reader::checkGroupName(const YAML::Node &entry, const std::string &name) {
+  bool isPrintable = std::ranges::all_of(
+      name, [](unsigned char letter) { return letter >= ' ' && letter != 127; });
+  if (name.empty() || !isPrintable)
+    error(entry, "the name of an update group is '" + name +
+                     "', expected a line of text that is not empty");
+  for (const UpdateGroupRule &other : spec.update.rules)
+    if (other.name == name)
+      error(entry, "two groups of 'update.grouping' have the name '" + name +
+                       "', expected one name for each; the other matches '" +
+                       other.match + "'");
+}
+
 /// topology, {count: N}, or a list of {name, match}.
 void Reader::readGrouping(const YAML::Node &node) {
   UpdateSpec &update = spec.update;
@@ -115,6 +131,8 @@ void Reader::readGrouping(const YAML::Node &node) {
     update.byTopology = oneOf(node, text(node), {"topology"}, {}, "update.grouping");
     return;
   }
+  if (node.size() == 0)
+    error(node, "'update.grouping' is an empty list; leave it out");
   for (const YAML::Node &entry : node) {
     UpdateGroupRule rule;
     if (!entry.IsMap() || !entry["match"]) {
@@ -125,6 +143,7 @@ void Reader::readGrouping(const YAML::Node &node) {
     read(entry, "match", rule.match, "a glob of parameters");
     rule.name = rule.match;
     read(entry, "name", rule.name, "a name");
+    checkGroupName(entry, rule.name);
     if (entry["mode"])
       readMode(entry["mode"], rule.mode.emplace());
     update.rules.push_back(std::move(rule));

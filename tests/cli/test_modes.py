@@ -92,6 +92,27 @@ class Modes(SluiceTest):
         _, errors = self.run_sluice("train", sync, *self.data(), "--steps", 4, "--resume", "--checkpoint", self.dir / "run")
         self.assertIn("has gradients that wait for their update", errors)
 
+    def test_what_waits_is_taken_whole_or_not_at_all(self):
+        before, _ = self.compile(DECODER, SPEC + "update: {mode: {defer: 2}, flush: []}\n", "before")
+        after, _ = self.compile(DECODER, SPEC + DEFER % ", flush: []", "after")
+        weights, _ = self.compile(DECODER, SPEC + "update: {mode: {defer: 1}, flush: []}\n", "weights")
+        self.train(before, "run", 3)
+        saved = self.state(self.dir / "run")
+        for name, plan in (("after", after), ("weights", weights)):
+            (self.dir / name).mkdir()
+            (self.dir / name / newest_checkpoint(self.dir / "run").name).write_bytes(newest_checkpoint(self.dir / "run").read_bytes())
+            _, errors = self.run_sluice("train", plan, *self.data(), "--steps", 4, "--resume", "--checkpoint", self.dir / name)
+            self.assertIn("in other modes or groups than the plan's: they are left out", errors)
+            # Nothing waited any more: the first step after has nothing to apply.
+            state = self.state(self.dir / name)
+            for key in saved:
+                if key.startswith("param/"):
+                    self.assertEqual(state[key], saved[key], key)
+
+    def test_a_checkpoint_of_ranks_keeps_nothing_that_waits(self):
+        _, errors = self.compile(DECODER, SPEC + "update: {mode: {defer: 1}, flush: [eval]}\nparallel: {data: 2}\n", "bad", code=1)
+        self.assertIn("'update.mode: defer' clashes with 'update.flush': each rank has sums of its own that wait", errors)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -163,6 +163,14 @@ class Tasks(TaskTest):
         self.assertIn("unknown task 'task1' in place 1 of --tasks: 'task0' was learned there", errors)
         _, errors = self.stream(plan, "a", code=1)
         self.assertIn("--resume goes on with it", errors)
+        _, errors = self.run_sluice("train", plan, "--data", "x=npy:none.npy", "--steps", 3, "--checkpoint", self.dir / "a", "--resume", code=1)
+        self.assertIn("is the folder of a sequence of tasks", errors)
+        for more in (["--gradients", "g.jsonl"], ["--task", "x"], ["--grow-head"]):
+            _, errors = self.stream(plan, "b", *more, code=2)
+            self.assertIn(f"{more[0]} is not yet supported with --tasks", errors)
+        self.task(1, "epochs: 0\n")
+        _, errors = self.stream(plan, "b", code=1)
+        self.assertIn("give 'epochs' or 'steps', and more than 0", errors)
         self.assertEqual(self.state("a"), before)
 
     def test_a_buffer_that_no_machine_has_is_refused(self):

@@ -49,6 +49,8 @@ TEST(ClipSpec, RefusesWhatHasNoEffectOrNoBound) {
                  "'clip.z' has no effect on global_norm");
   EXPECT_REFUSED("clip: {kind: zclip, alpha: 1}", "'alpha'");
   EXPECT_REFUSED("clip: {kind: norm, max: 1}", "clip.kind");
+  EXPECT_REFUSED("clip: {max: 1}", "'clip' is a map without 'kind'");
+  EXPECT_REFUSED("clip: {kind: none, max: 1}", "'clip.max' has no effect on none");
   EXPECT_REFUSED("clip: {kind: agc}\nparallel: {data: 2, zero: 1}",
                  "'clip: {kind: agc}' needs the gradients of whole units");
 }

@@ -117,6 +117,14 @@ TEST_F(SpecReaderTest, UnknownKeyNamesPlaceAndNearest) {
   expectError("optimizer: {kind: sgd, momentun: 1}\n", "did you mean 'momentum'?");
 }
 
+TEST_F(SpecReaderTest, UpdateGroupsHaveNamesOfTheirOwn) {
+  expectError("update: {grouping: [{name: a, match: 'w*'}, {name: a, match: 'b*'}]}\n",
+              "two groups of 'update.grouping' have the name 'a'");
+  expectError("update: {grouping: [{name: '', match: 'w*'}]}\n",
+              "expected a line of text that is not empty");
+  expectError("update: {grouping: []}\n", "'update.grouping' is an empty list");
+}
+
 TEST_F(SpecReaderTest, PlannedKeysAreNotYet) {
   expectError("update: {mode: overlap}\n", "'update.grouping' makes none");
 }

@@ -3,6 +3,7 @@
 #include "runtime/Checkpoint.h"
 #include "runtime/continual/Consolidation.h"
 #include "tools/sluice/RunOptions.h"
+#include "tools/sluice/StreamRecord.h"
 
 namespace sluice::cli {
 namespace {
@@ -33,6 +34,11 @@ int runConsolidate(const ConsolidateArguments &arguments, Console &console) {
   if (arguments.run.checkpoint.empty())
     return console.fail(Status::usage(
         "--checkpoint DIR is missing: the state that a task has ended with"));
+  if (hasStream(arguments.run.checkpoint))
+    return console.fail(Status::refused(
+        "--checkpoint '" + arguments.run.checkpoint +
+        "' is the folder of a sequence of tasks, each of which 'train --tasks' has "
+        "consolidated at its end; give another folder"));
   auto session = openSession(arguments.run, console);
   if (!session)
     return console.fail(session.status());

@@ -35,7 +35,15 @@ Result<AcceptRule> parseAcceptRule(const std::string &text) {
   return rule;
 }
 
+/// 0 stands for a length that is not given.
+static Status readCount(const YAML::Node &value, int64_t &count) {
+  count = value.as<int64_t>();
+  return count > 0 ? Status::success()
+                   : Status::refused("give 'epochs' or 'steps', and more than 0");
+}
+
 static Status readKeys(const YAML::Node &root, TaskFile &task) {
+  Status status = Status::success();
   for (const auto &entry : root) {
     auto key = entry.first.as<std::string>();
     const YAML::Node &value = entry.second;
@@ -46,9 +54,9 @@ static Status readKeys(const YAML::Node &root, TaskFile &task) {
     else if (key == "eval_data")
       task.evalData = value.as<std::vector<std::string>>();
     else if (key == "epochs")
-      task.epochs = value.as<int64_t>();
+      status = readCount(value, task.epochs);
     else if (key == "steps")
-      task.steps = value.as<int64_t>();
+      status = readCount(value, task.steps);
     else if (key == "accept_if") {
       auto rule = parseAcceptRule(value.as<std::string>());
       if (!rule)
@@ -58,12 +66,14 @@ static Status readKeys(const YAML::Node &root, TaskFile &task) {
       return Status::refused("unknown key '" + key +
                              "', expected name, data, eval_data, epochs, steps or "
                              "accept_if");
+    if (!status.ok())
+      return status;
   }
   if (task.data.empty())
     return Status::refused("'data' is missing: a list as of --data");
   if (task.evalData.empty())
     return Status::refused("'eval_data' is missing: a list as of --eval-data");
-  if (task.epochs < 0 || task.steps < 0 || (task.epochs > 0 && task.steps > 0))
+  if (task.epochs > 0 && task.steps > 0)
     return Status::refused("give 'epochs' or 'steps', and more than 0");
   return Status::success();
 }

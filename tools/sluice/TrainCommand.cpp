@@ -7,6 +7,7 @@
 #include "tools/sluice/HyperOptions.h"
 #include "tools/sluice/Progress.h"
 #include "tools/sluice/RunOptions.h"
+#include "tools/sluice/StreamRecord.h"
 #include "tools/sluice/TaskOptions.h"
 #include "tools/sluice/TaskStream.h"
 #include "tools/sluice/TrainRanks.h"
@@ -59,10 +60,16 @@ Status checkStream(const TrainArguments &arguments) {
       {"--checkpoint-shards", arguments.checkpointShards},
       {"--trace", !arguments.trace.empty()},
       {"--log", !arguments.log.empty()},
+      {"--gradients", !arguments.gradients.empty()},
+      {"--task", !arguments.task.empty()},
+      {"--grow-head", arguments.growsHead},
+      {"--measure", arguments.measure},
       {"--rank", arguments.rank >= 0}};
   for (auto [option, isGiven] : others)
     if (isGiven)
       return Status::usage(std::string(option) + " is not yet supported with --tasks");
+  if (arguments.steps > 0 && arguments.epochs > 0)
+    return Status::usage("--steps and --epochs both say how long a task is: give one");
   return Status::success();
 }
 
@@ -105,6 +112,11 @@ Status checkArguments(const TrainArguments &arguments) {
                                  "tcp:HOST:PORT or file:PATH");
   if (arguments.resume && arguments.run.checkpoint.empty())
     return Status::usage("--resume needs --checkpoint DIR");
+  if (!arguments.run.checkpoint.empty() && hasStream(arguments.run.checkpoint))
+    return Status::refused("--checkpoint '" + arguments.run.checkpoint +
+                           "' is the folder of a sequence of tasks, which other steps "
+                           "would part from its record; go on with --tasks, or give "
+                           "another folder");
   if (arguments.growsHead && !arguments.resume)
     return Status::usage("--grow-head needs --resume: it says how to load");
   if (arguments.checkpointShards && arguments.run.checkpoint.empty())
