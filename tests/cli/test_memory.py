@@ -21,14 +21,14 @@ LOSS = "loss: {kind: cross_entropy, logits: logits, labels: labels}\n"
 class Budgets(BudgetTest):
     POINTS = 20  # between the most and the least
 
-    def sweep(self, model, spec, data):
+    def sweep(self, model, spec, data, points=POINTS):
         free, unconstrained = self.compile(model, spec, "free")
         losses, state, _ = self.train(free, data, "free")
         most, least = unconstrained["arena_bytes"], self.smallest(model, spec)
         self.assertLess(least, most)
         times, sizes = [], []
-        for i in range(self.POINTS):
-            budget = most - (most - least) * i // (self.POINTS - 1)
+        for i in range(points):
+            budget = most - (most - least) * i // (points - 1)
             plan, report = self.compile(model, spec, f"budget{i}", "--memory", budget)
             self.assertEqual(report["budget_bytes"], budget)
             self.assertEqual(report["unconstrained_arena_bytes"], most)
@@ -58,10 +58,10 @@ class Budgets(BudgetTest):
         self.sweep(FASHION, LOSS + "seed: 3\noptimizer: {kind: adamw, lr: 1.0e-2}\nshapes: {batch: 8}\n", self.images())
 
     def test_decoder_with_dropout(self):
-        self.sweep(DROPOUT_DECODER, LOSS + "seed: 3\nshapes: {batch: 4}\nclip: {kind: global_norm, max: 1.0}\n", self.tokens(17, 8))
+        self.sweep(DROPOUT_DECODER, LOSS + "seed: 3\nshapes: {batch: 4}\nclip: {kind: global_norm, max: 1.0}\n", self.tokens(17, 8), points=10)
 
     def test_decoder_with_accumulation(self):
-        self.sweep(DROPOUT_DECODER, LOSS + "seed: 3\nshapes: {batch: 4}\naccumulate: 2\n", self.tokens(17, 8))
+        self.sweep(DROPOUT_DECODER, LOSS + "seed: 3\nshapes: {batch: 4}\naccumulate: 2\n", self.tokens(17, 8), points=7)
 
 
 class Policies(BudgetTest):
