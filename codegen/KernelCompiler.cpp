@@ -4,6 +4,7 @@
 
 #include "codegen/ImageLinker.h"
 #include "codegen/KernelLowering.h"
+#include "codegen/KernelPasses.h"
 
 #include "mlir/IR/Diagnostics.h"
 
@@ -11,17 +12,10 @@
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
-#include "llvm/IR/PassManager.h"
 #include "llvm/MC/TargetRegistry.h"
-#include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Target/TargetMachine.h"
-#include "llvm/Transforms/InstCombine/InstCombine.h"
-#include "llvm/Transforms/Scalar/EarlyCSE.h"
-#include "llvm/Transforms/Scalar/LICM.h"
-#include "llvm/Transforms/Scalar/LoopPassManager.h"
-#include "llvm/Transforms/Scalar/SimplifyCFG.h"
 
 #include <mutex>
 #include <thread>
@@ -49,7 +43,6 @@ private:
   Error compile();
   Error checkSelfContained(const Module &module);
   void setTarget(Module &module, TargetMachine &machine);
-  void optimise(Module &module, TargetMachine &machine);
   Error writeObject(Module &module, TargetMachine &machine);
 
   const std::string &bitcode;
@@ -75,7 +68,7 @@ Error LevelCompiler::compile() {
       triple, level, /*Features=*/"", targetOptions, Reloc::PIC_, CodeModel::Small,
       CodeGenOptLevel::Aggressive));
   setTarget(**module, *machine);
-  optimise(**module, *machine);
+  sluice::simplifyKernels(**module, *machine);
   if (Error error = checkSelfContained(**module))
     return error;
   if (options.inspect) {
@@ -97,33 +90,6 @@ void LevelCompiler::setTarget(Module &module, TargetMachine &machine) {
     function.addFnAttr("min-legal-vector-width", "512");
     function.addFnAttr(Attribute::NoUnwind);
   }
-}
-
-// The vectors are written out already: no loop or SLP vectoriser, and little else is left
-// to do.
-void LevelCompiler::optimise(Module &module, TargetMachine &machine) {
-  PassBuilder builder(&machine);
-  LoopAnalysisManager loops;
-  FunctionAnalysisManager functions;
-  CGSCCAnalysisManager callGraph;
-  ModuleAnalysisManager modules;
-  builder.registerModuleAnalyses(modules);
-  builder.registerCGSCCAnalyses(callGraph);
-  builder.registerFunctionAnalyses(functions);
-  builder.registerLoopAnalyses(loops);
-  builder.crossRegisterProxies(loops, functions, callGraph, modules);
-
-  FunctionPassManager passes;
-  passes.addPass(SimplifyCFGPass());
-  passes.addPass(EarlyCSEPass(/*UseMemorySSA=*/true));
-  passes.addPass(InstCombinePass());
-  passes.addPass(createFunctionToLoopPassAdaptor(LICMPass(LICMOptions()),
-                                                 /*UseMemorySSA=*/true));
-  passes.addPass(EarlyCSEPass(/*UseMemorySSA=*/true));
-  passes.addPass(InstCombinePass());
-  for (Function &function : module)
-    if (!function.isDeclaration())
-      passes.run(function, functions);
 }
 
 Error LevelCompiler::checkSelfContained(const Module &module) {

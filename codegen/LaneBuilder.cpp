@@ -1,6 +1,7 @@
 #include "codegen/LaneBuilder.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
@@ -218,4 +219,20 @@ Value LaneBuilder::combineLanes(Combine kind, Value result) {
     result = combine(kind, result, moved);
   }
   return result;
+}
+
+void LaneBuilder::loop(Value from, Value to, int64_t step, SmallVector<Value> &carried,
+                       LoopBody body) {
+  auto loop = b.create<scf::ForOp>(from, to, constant(step), carried);
+  OpBuilder::InsertionGuard guard(b);
+  Block *block = loop.getBody();
+  if (carried.empty())
+    b.setInsertionPoint(block->getTerminator());
+  else
+    b.setInsertionPointToEnd(block);
+  SmallVector<Value> inside(loop.getRegionIterArgs());
+  body(loop.getInductionVar(), inside);
+  if (!carried.empty())
+    b.create<scf::YieldOp>(inside);
+  carried.assign(loop.result_begin(), loop.result_end());
 }

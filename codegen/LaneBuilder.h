@@ -62,6 +62,12 @@ public:
   /// Joins the lanes of one accumulator in that order.
   Value combineLanes(Combine combine, Value accumulator);
 
+  /// for (index = from; index < to; index += step), carrying values.
+  using LoopBody =
+      llvm::function_ref<void(Value index, llvm::SmallVector<Value> &carried)>;
+  void loop(Value from, Value to, int64_t step, llvm::SmallVector<Value> &carried,
+            LoopBody body);
+
   mlir::ImplicitLocOpBuilder &b;
   const int64_t width;
 

@@ -48,18 +48,7 @@ void RegionWalk::emit(Value begin, Value end) {
 
 void RegionWalk::loop(Value from, Value to, int64_t step, Accumulators &carried,
                       LoopBody body) {
-  auto loop = b.create<scf::ForOp>(from, to, lanes.constant(step), carried);
-  OpBuilder::InsertionGuard guard(b);
-  Block *block = loop.getBody();
-  if (carried.empty())
-    b.setInsertionPoint(block->getTerminator());
-  else
-    b.setInsertionPointToEnd(block);
-  Accumulators inside(loop.getRegionIterArgs());
-  body(loop.getInductionVar(), inside);
-  if (!carried.empty())
-    b.create<scf::YieldOp>(inside);
-  carried.assign(loop.result_begin(), loop.result_end());
+  lanes.loop(from, to, step, carried, body);
 }
 
 void RegionWalk::emitUnits(Value begin, Value end) {

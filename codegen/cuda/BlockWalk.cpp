@@ -56,18 +56,7 @@ void BlockWalk::when(Value condition, llvm::function_ref<void()> body) {
 
 void BlockWalk::loop(Value from, Value to, int64_t step, Accumulators &carried,
                      llvm::function_ref<void(Value, Accumulators &)> body) {
-  auto loop = b.create<scf::ForOp>(from, to, constant(step), carried);
-  OpBuilder::InsertionGuard guard(b);
-  Block *block = loop.getBody();
-  if (carried.empty())
-    b.setInsertionPoint(block->getTerminator());
-  else
-    b.setInsertionPointToEnd(block);
-  Accumulators inside(loop.getRegionIterArgs());
-  body(loop.getInductionVar(), inside);
-  if (!carried.empty())
-    b.create<scf::YieldOp>(inside);
-  carried.assign(loop.result_begin(), loop.result_end());
+  lanes.loop(from, to, step, carried, body);
 }
 
 void BlockWalk::barrier() {

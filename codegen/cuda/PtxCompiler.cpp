@@ -1,6 +1,7 @@
 #include "codegen/cuda/PtxCompiler.h"
 
 #include "codegen/KernelLowering.h"
+#include "codegen/KernelPasses.h"
 #include "codegen/cuda/CudaRegion.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -13,15 +14,9 @@
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
-#include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Target/TargetMachine.h"
-#include "llvm/Transforms/InstCombine/InstCombine.h"
-#include "llvm/Transforms/Scalar/EarlyCSE.h"
-#include "llvm/Transforms/Scalar/LICM.h"
-#include "llvm/Transforms/Scalar/LoopPassManager.h"
-#include "llvm/Transforms/Scalar/SimplifyCFG.h"
 
 #include <mutex>
 
@@ -47,29 +42,6 @@ std::unique_ptr<TargetMachine> makeMachine(StringRef processor, StringRef versio
   return std::unique_ptr<TargetMachine>(target->createTargetMachine(
       triple, processor, ("+" + version).str(), options, Reloc::PIC_, std::nullopt,
       CodeGenOptLevel::Aggressive));
-}
-
-void optimise(Module &module, TargetMachine &machine) {
-  PassBuilder builder(&machine);
-  LoopAnalysisManager loops;
-  FunctionAnalysisManager functions;
-  CGSCCAnalysisManager callGraph;
-  ModuleAnalysisManager modules;
-  builder.registerModuleAnalyses(modules);
-  builder.registerCGSCCAnalyses(callGraph);
-  builder.registerFunctionAnalyses(functions);
-  builder.registerLoopAnalyses(loops);
-  builder.crossRegisterProxies(loops, functions, callGraph, modules);
-  FunctionPassManager passes;
-  passes.addPass(SimplifyCFGPass());
-  passes.addPass(EarlyCSEPass(/*UseMemorySSA=*/true));
-  passes.addPass(InstCombinePass());
-  passes.addPass(createFunctionToLoopPassAdaptor(LICMPass(LICMOptions()),
-                                                 /*UseMemorySSA=*/true));
-  passes.addPass(EarlyCSEPass(/*UseMemorySSA=*/true));
-  for (Function &function : module)
-    if (!function.isDeclaration())
-      passes.run(function, functions);
 }
 } // namespace
 
@@ -100,7 +72,7 @@ mlir::FailureOr<std::string> sluice::cuda::writePtx(mlir::Location loc,
     return mlir::emitError(loc) << "no code generator for CUDA: " << message;
   (*module)->setTargetTriple(triple);
   (*module)->setDataLayout(machine->createDataLayout());
-  optimise(**module, *machine);
+  simplifyKernels(**module, *machine);
   for (const Function &function : **module)
     if (function.isDeclaration() && !function.isIntrinsic())
       return mlir::emitError(loc) << "CUDA kernels call '" << function.getName().str()
