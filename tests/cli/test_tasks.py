@@ -165,6 +165,9 @@ class Tasks(TaskTest):
         self.assertIn("--resume goes on with it", errors)
         _, errors = self.run_sluice("train", plan, "--data", "x=npy:none.npy", "--steps", 3, "--checkpoint", self.dir / "a", "--resume", code=1)
         self.assertIn("is the folder of a sequence of tasks", errors)
+        _, errors = self.run_sluice("consolidate", plan, "--data", "x=npy:none.npy", "--checkpoint", self.dir / "a", code=1)
+        self.assertIn("each of which 'train --tasks' has consolidated at its end", errors)
+        self.assertEqual(self.state("a"), before)
         for more in (["--gradients", "g.jsonl"], ["--task", "x"], ["--grow-head"]):
             _, errors = self.stream(plan, "b", *more, code=2)
             self.assertIn(f"{more[0]} is not yet supported with --tasks", errors)
