@@ -287,10 +287,18 @@ void Grid::checkByte(ByteShadow &byte, bool isStore, const Stamp &now,
   byte.isWritten = true;
 }
 
+bool Grid::isInRange(const ShadowedMemory &memory, char *address, int64_t bytes) const {
+  if (launch.ranges.empty() || &memory == &sharedMemory)
+    return true;
+  return std::any_of(launch.ranges.begin(), launch.ranges.end(), [&](auto &range) {
+    return address >= range.first && address + bytes <= range.first + range.second;
+  });
+}
+
 void Grid::access(char *address, int64_t bytes, int64_t alignment, bool isStore,
                   int32_t instruction) {
   ShadowedMemory *memory = memoryOf(address, bytes);
-  if (!memory) {
+  if (!memory || !isInRange(*memory, address, bytes)) {
     find(Fault::OutOfBounds, std::string(isStore ? "store" : "load") + " of " +
                                  std::to_string(bytes) + " bytes");
     stopThread();
@@ -302,10 +310,11 @@ void Grid::access(char *address, int64_t bytes, int64_t alignment, bool isStore,
   size_t first = address - memory->data;
   for (int64_t i = 0; i < bytes; ++i)
     checkByte(memory->shadow[first + i], isStore, now(), isShared ? "shared" : "global");
-  touches.push_back({current / warpSize, instruction,
-                     threads[current].turns[instruction]++, current,
-                     isShared ? first : reinterpret_cast<uint64_t>(address),
-                     static_cast<uint64_t>(bytes), isStore, isShared});
+  if (launch.countsTraffic)
+    touches.push_back({current / warpSize, instruction,
+                       threads[current].turns[instruction]++, current,
+                       isShared ? first : reinterpret_cast<uint64_t>(address),
+                       static_cast<uint64_t>(bytes), isStore, isShared});
 }
 
 // A warp's accesses by one instruction are one request.

@@ -86,6 +86,7 @@ private:
   void find(Fault fault, const std::string &what);
   [[noreturn]] void stopThread();
   ShadowedMemory *memoryOf(char *address, int64_t bytes);
+  bool isInRange(const ShadowedMemory &memory, char *address, int64_t bytes) const;
   void checkByte(ByteShadow &byte, bool isStore, const Stamp &now, const char *space);
   bool isOrdered(const Stamp &before, const Stamp &now) const;
   Warp &currentWarp() { return warps[current / warpSize]; }

@@ -59,6 +59,17 @@ public:
     memory.shadow.assign(bytes, initial);
   }
 
+  void mark(void *data, size_t bytes, bool isWritten) override {
+    auto *address = static_cast<char *>(data);
+    auto after = global.upper_bound(address);
+    if (after == global.begin())
+      return;
+    ShadowedMemory &memory = std::prev(after)->second;
+    auto from = static_cast<size_t>(address - memory.data);
+    for (size_t i = from; i < std::min(from + bytes, memory.bytes); ++i)
+      memory.shadow[i].isWritten = isWritten;
+  }
+
   Expected<Report> run(const Launch &launch) override {
     auto symbol = jit->lookup("emulate." + launch.kernel);
     if (!symbol)

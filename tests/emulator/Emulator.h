@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace sluice::emulator {
@@ -37,6 +38,9 @@ struct Launch {
   std::vector<void *> operands; // addresses in added buffers
   /// Threads run in this order, turned by so many: races show in any.
   int64_t firstThread = 0;
+  /// Parts of the added buffers that the kernel may touch, address and bytes; none: all.
+  std::vector<std::pair<char *, size_t>> ranges = {};
+  bool countsTraffic = true; // false: runs faster
 };
 
 class Emulator {
@@ -47,6 +51,8 @@ public:
 
   /// Global memory that kernels may touch; `isWritten`: it has a value.
   virtual void addBuffer(void *data, size_t bytes, bool isWritten) = 0;
+  /// The bytes of an added buffer have a value, or lose it.
+  virtual void mark(void *data, size_t bytes, bool isWritten) = 0;
   virtual llvm::Expected<Report> run(const Launch &launch) = 0;
 };
 
